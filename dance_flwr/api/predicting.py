@@ -55,24 +55,6 @@ def open_data(bundle: Bundle, data: str | TextGraph, log: Log) -> Iterator[Clien
         yield bundle.client(folder)
 
 
-@torch.no_grad()
-def predict_proba(bundle: Bundle, client: Client) -> Tensor:
-    """Return the deployed probabilities of every node, before calibration; [n, C]."""
-    info = RoundInfo("predict", int(bundle.facts["best_round"]), bundle.model_id, final=True)
-    everyone = torch.arange(client.data.num_nodes)
-    return client.predict(info, everyone)["deployed"]
-
-
-def best_class(bundle: Bundle, probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return predicted classes, their calibrated probabilities and margins; [m, C] -> three [m].
-
-    The margin is the difference from the probability of the second class.
-    """
-    best = bundle.calibration.apply(probs).topk(min(2, probs.size(1)), dim=1)
-    top = best.values[:, 0]
-    return best.indices[:, 0], top, top - best.values[:, -1]
-
-
 def bundle_explainer(bundle: Bundle, client: Client) -> Explainer:
     """Return the explainer of the bundle's model for a client's data."""
     round_ = int(bundle.facts["best_round"])
@@ -183,16 +165,11 @@ class Predictions(Sequence[Prediction]):
         return len(self.ids)
 
     def __getitem__(self, row: Any) -> Any:
-        """Return one `Prediction` by its position, or several by a slice."""
-        if isinstance(row, slice):
-            return [self[place] for place in range(*row.indices(len(self)))]
+        """Return one `Prediction` by its position."""
         name = self.class_names[int(self.labels[row])]
         return Prediction(
             self.ids[row], name, float(self.probability[row]), float(self.margin[row])
         )
-
-    def __iter__(self) -> Iterator[Prediction]:
-        return (Prediction(*row) for row in zip(*self.to_dict().values(), strict=True))
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the columns of the table that `dance-flwr predict` writes.
@@ -211,6 +188,18 @@ class Predictions(Sequence[Prediction]):
             f"Predictions({counted(len(self), 'node')}, "
             f"{counted(len(self.class_names), 'class', 'classes')})"
         )
+
+
+@torch.no_grad()
+def predict_all(bundle: Bundle, client: Client) -> Predictions:
+    """Predict every node of a client with the model of a bundle."""
+    info = RoundInfo("predict", int(bundle.facts["best_round"]), bundle.model_id, final=True)
+    probs = client.predict(info, torch.arange(client.data.num_nodes))["deployed"]
+    probs = bundle.calibration.apply(probs)
+    best = probs.topk(min(2, probs.size(1)), dim=1)
+    top, names = best.values[:, 0], tuple(client.data.card.class_names)
+    margin = top - best.values[:, -1]
+    return Predictions(client.data.ids(), names, probs, best.indices[:, 0], top, margin)
 
 
 class Predictor:
@@ -246,13 +235,8 @@ class Predictor:
         ------
         UserError : the data do not fit the model: other encoder, classes or chunks
         """
-        bundle = self.bundle
-        with open_data(bundle, source_of(graph), lambda line: None) as client:
-            probs = predict_proba(bundle, client)
-            labels, probability, margin = best_class(bundle, probs)
-            scaled = bundle.calibration.apply(probs)
-            ids = client.data.ids()
-        return Predictions(ids, self.class_names, scaled, labels, probability, margin)
+        with open_data(self.bundle, source_of(graph), lambda line: None) as client:
+            return predict_all(self.bundle, client)
 
     def explain(self, graph: GraphLike, nodes: Nodes) -> Evidence:
         """Return the evidence of these nodes; see `dance_flwr.api.explain`."""

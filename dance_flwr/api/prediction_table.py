@@ -13,16 +13,15 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import torch
-from torch import Tensor
 
 from dance_flwr.api.bundle import Bundle, export
 from dance_flwr.api.predicting import (
     Log,
-    best_class,
+    Predictions,
     bundle_explainer,
     known_labels,
     open_data,
-    predict_proba,
+    predict_all,
 )
 from dance_flwr.config.paths import MODEL, RESULT, check_out
 from dance_flwr.config.tree import parse
@@ -93,21 +92,14 @@ def predict(
             f"{bundle.config.method!r}; leave it out"
         )
     with open_data(bundle, data, log) as client, ExitStack() as files:
-        probs = predict_proba(bundle, client)
-        names = client.data.card.class_names
-        predicted, probability, margin = best_class(bundle, probs)
-        columns: dict[str, list[Any]] = {
-            "id": client.data.ids(),
-            "predicted": [names[k] for k in predicted.tolist()],
-            "probability": probability.tolist(),
-            "margin": margin.tolist(),
-        }
+        predictions = predict_all(bundle, client)
+        columns = predictions.to_dict()
         if evidence:
             draft = files.enter_context(atomic_path(evidence))
             columns |= _write_evidence(draft, bundle, client)
         _write_table(columns, out)
-        _log_accuracy(data, client, probs, log)
-    log(f"predictions {out}: {counted(len(probs), 'node')}, model {bundle.model_id}")
+        _log_accuracy(data, client, predictions, log)
+    log(f"predictions {out}: {counted(len(predictions), 'node')}, model {bundle.model_id}")
 
 
 def verify(bundle: Bundle, data: str, evidence: Path, log: Log = print) -> None:
@@ -161,13 +153,12 @@ def _write_evidence(path: Path, bundle: Bundle, client: Client) -> dict[str, lis
     return {"evidence_predicted": classes, "evidence_probability": shares}
 
 
-def _log_accuracy(data: str, client: Client, probs: Tensor, log: Log) -> None:
+def _log_accuracy(data: str, client: Client, predictions: Predictions, log: Log) -> None:
     name, labels, lacking = known_labels(data, client)
     known = labels >= 0
     total = int(known.sum())
     if total:
-        # Before calibration, which changes no predicted class.
-        hits = int((probs.argmax(dim=1) == labels)[known].sum())
+        hits = int((predictions.labels == labels)[known].sum())
         log(f"accuracy    {hits / total:.4f} on {counted(total, f'{name} node')}")
     if lacking:
         names = listed(repr(one_line(of)) for of, _ in lacking.most_common())

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dance_flwr.cli.options import AsJson, DataRoot, graphs, print_json
+from dance_flwr.cli.options import AsJson, graphs, print_json
 from dance_flwr.config.paths import MANIFEST, shipped
 from dance_flwr.errors import DataError, counted
 
@@ -58,7 +58,6 @@ def fetch(
             autocompletion=graphs,
         ),
     ],
-    data_root: DataRoot = None,
     split_index: Annotated[
         int, typer.Option(help="index of the official mask to use as the split", min=0)
     ] = 0,
@@ -66,7 +65,7 @@ def fetch(
     """Download a published graph, check it against the paper's table, and store it."""
     from dance_flwr.data.imports.fetch import fetch as get
 
-    report = get(name, root_of(data_root), typer.echo, split_index)
+    report = get(name, _root(), typer.echo, split_index)
     typer.echo(_counts(report))
 
 
@@ -110,7 +109,6 @@ def import_(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print the report and store nothing")
     ] = False,
-    data_root: DataRoot = None,
     **options: Any,
 ) -> None:
     """Store a graph of your own under a name, and print what was read and what was left out.
@@ -124,7 +122,7 @@ def import_(
     from dance_flwr.data.imports.report import summary_lines
     from dance_flwr.evidence.review import labels_of
 
-    root = root_of(data_root)
+    root = _root()
     # Resolved, as `.` has no name; without `.graphml` or `.csv.gz`.
     name = name or paths[0].resolve().name.split(".")[0]
     options["unlabelled"] = tuple(options["unlabelled"].split(","))
@@ -151,7 +149,6 @@ def show(
             autocompletion=graphs,
         ),
     ],
-    data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
     """Print counts, degrees, text lengths and labels of a graph, or the clients of a partition.
@@ -168,7 +165,7 @@ def show(
     from dance_flwr.data.imports.loading import load_graph
     from dance_flwr.terminal import console
 
-    root = root_of(data_root)
+    root = _root()
     facts = describe(load_graph(name, root))
     _check(name, root)
     if as_json:
@@ -235,12 +232,11 @@ def _check(name: str, root: Path) -> None:
         CATALOGUE[name].check(read_report(folder)["counts"])
 
 
-def root_of(chosen: Path | None) -> Path:
-    """Return the folder of prepared data, as an absolute path; None = the default."""
+def _root() -> Path:
     from dance_flwr.config.paths import data_root
     from dance_flwr.config.sections import DataConfig
 
-    return data_root(DataConfig(data_root=str(chosen) if chosen else ""))
+    return data_root(DataConfig())
 
 
 def _counts(report: dict[str, Any]) -> str:

@@ -10,8 +10,7 @@ from dance_flwr.cli.options import (
     ClientFolder,
     FinishedRun,
     Group,
-    run_folder,
-    runs,
+    run_argument,
 )
 from dance_flwr.errors import UserError
 
@@ -67,10 +66,6 @@ def show(
 def verify(
     run: FinishedRun,
     client_folder: ClientFolder = None,
-    encode: Annotated[
-        int,
-        typer.Option(help="text passages per client whose embeddings are computed again", min=0),
-    ] = 16,
     data: Data = None,
     packs: Annotated[
         Path | None,
@@ -95,18 +90,15 @@ def verify(
         return
     from dance_flwr.runs.evidence import verify_evidence
 
-    verify_evidence(run, client_folder, typer.echo, encode)
+    verify_evidence(run, client_folder, typer.echo)
 
 
 @evidence.command()
 def page(
     source: Annotated[
         Path,
-        typer.Argument(
-            metavar="RUN|BUNDLE",
-            parser=run_folder,
-            help="folder of a finished run, `latest`, or one that `export` wrote",
-            autocompletion=runs,
+        run_argument(
+            "folder of a finished run, `latest`, or one that `export` wrote", "RUN|BUNDLE"
         ),
     ],
     client: Annotated[int, typer.Option(help="number of the client, from 0")] = 0,
@@ -128,9 +120,6 @@ def page(
     ] = 200,
     client_folder: ClientFolder = None,
     data: Data = None,
-    encode: Annotated[
-        int, typer.Option(help="text passages whose embeddings are computed again to verify", min=0)
-    ] = 16,
 ) -> None:
     """Write a self-contained HTML page of a client's evidence; it holds source texts.
 
@@ -144,7 +133,7 @@ def page(
         check_replaceable(out)  # before minutes are spent
     quiet = partial(typer.echo, err=True)
     with (
-        open_run(source, client, client_folder, encode, quiet)
+        open_run(source, client, client_folder, quiet)
         if data is None
         else open_bundle(source, data, quiet)
     ) as subject:

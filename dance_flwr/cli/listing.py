@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dance_flwr.cli.options import AsJson, DataRoot, print_json, run_folder, runs
+from dance_flwr.cli.options import AsJson, print_json, run_argument
 from dance_flwr.errors import UserError, counted, unknown
 from dance_flwr.escaping import one_line
 
@@ -25,15 +25,7 @@ _KINDS = ("methods", "graphs", "runs", "keys")
 
 @app.command(rich_help_panel="Run")
 def status(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN",
-            parser=run_folder,
-            help="folder of a run, finished or not, or `latest`",
-            autocompletion=runs,
-        ),
-    ],
+    run: Annotated[Path, run_argument("folder of a run, finished or not, or `latest`")],
     as_json: AsJson = False,
 ) -> None:
     """Print how far a run is: accuracy, time left, traffic, absent clients, how to resume."""
@@ -58,7 +50,6 @@ def list_(
             help="with keys: the method whose keys are printed, or `all`",
         ),
     ] = "",
-    data_root: DataRoot = None,
     as_json: AsJson = False,
 ) -> None:
     """List methods, graphs, the runs in ./runs (newest first), or the keys of a run."""
@@ -69,7 +60,7 @@ def list_(
     if kind == "keys":
         typer.echo(_keys(of))
         return
-    rows = _methods() if kind == "methods" else _runs() if kind == "runs" else _graphs(data_root)
+    rows = _methods() if kind == "methods" else _runs() if kind == "runs" else _graphs()
     if as_json:
         print_json(rows)
         return
@@ -95,14 +86,15 @@ def _methods() -> dict[str, dict[str, Any]]:
     return {n: {"trains_on": card.trains_on, "source": card.source} for n, card in cards.items()}
 
 
-def _graphs(chosen: Path | None) -> dict[str, dict[str, Any]]:
+def _graphs() -> dict[str, dict[str, Any]]:
     """Return counts, split, licence and origin of each graph: built in, published, imported."""
-    from dance_flwr.cli.data import root_of
+    from dance_flwr.config.paths import data_root
     from dance_flwr.config.plugins import DATASETS
+    from dance_flwr.config.sections import DataConfig
     from dance_flwr.data.graphs.catalogue import CATALOGUE, imported_graphs
     from dance_flwr.data.imports.importer import read_report
 
-    stored = imported_graphs(root_of(chosen))
+    stored = imported_graphs(data_root(DataConfig()))
     rows: dict[str, dict[str, Any]] = {}
     for name in DATASETS:
         built = _PYDOCS if name == "pydocs" else {"origin": "another package"}

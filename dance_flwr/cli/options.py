@@ -109,15 +109,14 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="set one key; repeatable, overrides files"),
 ]
-FinishedRun = Annotated[
-    Path,
-    typer.Argument(
-        metavar="RUN",
-        parser=run_folder,
-        help="folder of a finished run, or `latest`",
-        autocompletion=runs,
-    ),
-]
+
+
+def run_argument(text: str, metavar: str = "RUN") -> Any:
+    """Return an argument that names a run; `text` is its help."""
+    return typer.Argument(metavar=metavar, parser=run_folder, help=text, autocompletion=runs)
+
+
+FinishedRun = Annotated[Path, run_argument("folder of a finished run, or `latest`")]
 ClientFolder = Annotated[
     Path | None,
     typer.Option(
@@ -125,10 +124,6 @@ ClientFolder = Annotated[
         metavar="CLIENT_FOLDER",
         help="folder of the client, if the partition is not on this machine",
     ),
-]
-DataRoot = Annotated[
-    Path | None,
-    typer.Option("--data-root", metavar="DIR", help="folder that holds prepared data"),
 ]
 OptionalGraph = Annotated[
     str | None,

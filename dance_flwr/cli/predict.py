@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dance_flwr.cli.options import run_folder, runs
+from dance_flwr.cli.options import run_argument
 from dance_flwr.errors import UserError
 
 app = typer.Typer()
@@ -18,13 +18,7 @@ BundleFolder = Annotated[
 @app.command(rich_help_panel="Look")
 def export(
     source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN|BUNDLE",
-            parser=run_folder,
-            help="folder of a finished run, `latest`, or a bundle",
-            autocompletion=runs,
-        ),
+        Path, run_argument("folder of a finished run, `latest`, or a bundle", "RUN|BUNDLE")
     ],
     out: Annotated[Path, typer.Option(metavar="BUNDLE", help="new folder")],
     client_folder: Annotated[

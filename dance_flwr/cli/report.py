@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dance_flwr.cli.options import AsJson, ClientFolder, Trackers, print_json, run_folder, runs
+from dance_flwr.cli.options import AsJson, ClientFolder, Trackers, print_json, run_argument
 from dance_flwr.errors import UserError, counted
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
@@ -21,12 +21,7 @@ app = typer.Typer()
 def report(
     folders: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="RUN...",
-            parser=run_folder,
-            autocompletion=runs,
-            help="folder of a run, or `latest`; finished runs to compare it with",
-        ),
+        run_argument("folder of a run, or `latest`; finished runs to compare it with", "RUN..."),
     ],
     track: Trackers = None,
     privacy: Annotated[

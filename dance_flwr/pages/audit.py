@@ -121,16 +121,13 @@ class Subject:
 
 
 @contextmanager
-def open_run(
-    run: Path, number: int, client_folder: Path | None, encode: int, log: Log
-) -> Iterator[Subject]:
+def open_run(run: Path, number: int, client_folder: Path | None, log: Log) -> Iterator[Subject]:
     """Open a client of a finished run after verifying its evidence.
 
     Parameters
     ----------
     number : number of the client
     client_folder : folder of the client, if the run's partition is not on this machine
-    encode : number of chunks to encode again for verification
 
     Raises
     ------
@@ -138,7 +135,7 @@ def open_run(
     """
     finished = FinishedRun.open(run, client_folder)
     folder = finished.folder_of(number)
-    verification = _verify(lambda write: verify_evidence(run, folder, write, encode), log)
+    verification = _verify(lambda write: verify_evidence(run, folder, write), log)
     data = finished.data(number)
     client, run_folder = finished.client(data), finished.client_run_folder(data)
     final = run_folder.final_path

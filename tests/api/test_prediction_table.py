@@ -11,11 +11,7 @@ import pytest
 import torch
 
 from dance_flwr.api.bundle import Bundle, export
-from dance_flwr.api.predicting import (
-    open_data,
-    predict_proba,
-    show_node,
-)
+from dance_flwr.api.predicting import open_data, predict_all, show_node
 from dance_flwr.api.prediction_table import predict, verify
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.errors import UserError
@@ -100,7 +96,8 @@ def test_predictions_are_those_of_the_run(finished, dance, smoothing, client, tm
     info = RoundInfo("predict", 1, "", final=True, smooth=smooth)
     expected = own.predict(info, torch.arange(own.data.num_nodes))["deployed"]
     with open_data(bundle, str(folder), quiet) as again:
-        assert torch.allclose(predict_proba(bundle, again), expected, atol=1e-6)
+        found = predict_all(bundle, again).probabilities
+    torch.testing.assert_close(found, bundle.calibration.apply(expected), atol=1e-6, rtol=0)
 
 
 def test_a_table_of_nodes_without_labels(bundle, data, written, entries):

@@ -25,8 +25,8 @@ def call(tmp_path):
     def run(*arguments):
         done = CliRunner().invoke(
             app,
-            [*map(str, arguments), "--data-root", str(tmp_path / "root")],
-            env={"COLUMNS": "160"},
+            list(map(str, arguments)),
+            env={"COLUMNS": "160", "DANCE_FLWR_HOME": str(tmp_path / "root")},
         )
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
@@ -45,9 +45,10 @@ def mine(tmp_path):
     return folder
 
 
-def test_list_holds_built_in_published_and_imported_graphs(call, cli, mine, tmp_path):
+def test_list_holds_built_in_published_and_imported_graphs(call, cli, mine, tmp_path, monkeypatch):
     call("import", mine, "--name", "own-graph")
-    words = ("list", "graphs", "--data-root", tmp_path / "root")
+    monkeypatch.setenv("DANCE_FLWR_HOME", str(tmp_path / "root"))
+    words = ("list", "graphs")
     rows = {line.split()[0]: line for line in cli(*words).out.splitlines()}
     assert {"pydocs", "own-graph", *CATALOGUE} <= set(rows)
     for name, found in {

@@ -65,8 +65,7 @@ def test_the_demo_moves_a_bar_while_it_reads_the_texts(tmp_path):
 
 
 def test_an_import_says_what_it_does(texts, tmp_path):
-    root = tmp_path / "root"
-    code, text = on_terminal("data", "import", texts, "--name", "mine", "--data-root", root)
+    code, text = on_terminal("data", "import", texts, "--name", "mine", home=tmp_path / "root")
     assert code == 0, text
     stages = re.findall(rf"\r({BARS}) +([^\r]*)", text)
     assert "reading" in {stage for stage, _ in stages}

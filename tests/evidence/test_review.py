@@ -56,12 +56,13 @@ def test_other_files_are_refused_in_one_line(tmp_path, content):
         labels_of([other], print)
 
 
-def test_verdicts_become_labels(tmp_path, cli):
+def test_verdicts_become_labels(tmp_path, cli, monkeypatch):
+    monkeypatch.setenv("DANCE_FLWR_HOME", str(tmp_path / "root"))
     (tmp_path / "nodes.csv").write_text(
         "id,text,label\nn1,a,A\nn2,b,A\nn3,c,\nn4,d,B\nn5,e,C\nn6,f,C\n"
     )
     (tmp_path / "edges.csv").write_text("source,target\nn1,n2\n")
-    files = (tmp_path / "nodes.csv", tmp_path / "edges.csv", "--data-root", tmp_path / "root")
+    files = (tmp_path / "nodes.csv", tmp_path / "edges.csv")
     anna = exported(tmp_path / "anna.json", "Anna", n1="right", n2="B", n3="right", n5="B", n6="B")
     ben = exported(tmp_path / "ben.json", "Ben", n2="B", n4="cannot tell", n5="C", n6="cannot tell")
     taken = ("--labels-from", anna, "--labels-from", ben)

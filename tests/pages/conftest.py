@@ -78,7 +78,7 @@ def audited(finished, client, out, texts=None, **options):
     from dance_flwr.pages.audit import NodeSigns, _packs, open_run, write_page
 
     said = []
-    with open_run(finished.folder, client, None, 0, said.append) as subject:
+    with open_run(finished.folder, client, None, said.append) as subject:
         if texts is not None:
             subject.__dict__["texts"] = texts(subject.texts)
         order = NodeSigns.of(subject.views, subject.labels).order()

@@ -51,7 +51,7 @@ def blocks_of(path):
 def page(dance, tmp_path_factory):
     """The page of client 1 of a run: its path, its blocks, and what was said."""
     said, out = [], tmp_path_factory.mktemp("pages") / "audit.html"
-    with open_run(dance.folder, 1, None, 0, said.append) as subject:
+    with open_run(dance.folder, 1, None, said.append) as subject:
         audit.write_page(subject, out, [], 8, said.append)
     return SimpleNamespace(path=out, blocks=blocks_of(out), said=said)
 
@@ -110,7 +110,7 @@ def test_packs_are_those_that_the_run_stored(page, dance):
                 zip(stored.chunk_weights[own], stored.chunk_sha256[own], strict=True), 1
             )
         ]
-    with open_run(dance.folder, 1, None, 0, lambda line: None) as subject:
+    with open_run(dance.folder, 1, None, lambda line: None) as subject:
         packs, kept = audit._packs(subject, np.array(index["node"][:8]))
     assert kept == seen
     assert pack_digests(packs, dance.data(1).ids(), index["classes"]) == index["digests"]
@@ -126,7 +126,7 @@ def test_texts_are_in_the_page_once_and_whole(page, dance):
 
 def test_marks_are_effects_of_leaving_out(page, dance):
     nodes = page.blocks["index"]["node"][:8]
-    with open_run(dance.folder, 1, None, 0, lambda line: None) as subject:
+    with open_run(dance.folder, 1, None, lambda line: None) as subject:
         packs, _ = audit._packs(subject, np.array(nodes))
         draws = generator(subject.client.config.seed, "page", client=1)
         effects = leave_out(subject.explainer, packs, 3, draws, 10**9)
@@ -229,7 +229,7 @@ def test_one_line_of_control(one_answer):
 
 def test_nodes_may_be_named(dance, tmp_path):
     ids, said = dance.data(1).ids(), []
-    with open_run(dance.folder, 1, None, 0, said.append) as subject:
+    with open_run(dance.folder, 1, None, said.append) as subject:
         audit.write_page(
             subject, tmp_path / "a.html", [f"{ids[3]},{ids[7]}", ids[2]], 1, said.append
         )
@@ -267,7 +267,7 @@ def test_a_page_that_did_not_verify_says_so(dance, tmp_path):
     said, out = [], tmp_path / "a.html"
     with (
         pytest.raises(UserError, match=r"not verified: .*expected"),
-        open_run(tmp_path / "run", 1, None, 0, said.append) as subject,
+        open_run(tmp_path / "run", 1, None, said.append) as subject,
     ):
         audit.write_page(subject, out, [dance.data(1).ids()[node]], 5, said.append)
     html = out.read_text("utf-8")
@@ -304,11 +304,11 @@ def test_a_bundle_shows_nodes_that_no_client_saw(dance, tmp_path, cli):
 def test_by_default_it_lies_where_the_run_is_kept_at_the_client(dance, tmp_path, cli):
     shutil.copytree(dance.partition / "client-1", tmp_path / "client-1")
     words = ("evidence", "page", dance.folder, "--client-folder", tmp_path / "client-1")
-    done = cli(*words, "--max-nodes", 2, "--encode", 0)
+    done = cli(*words, "--max-nodes", 2)
     assert done.code == 0, done.err
     path = tmp_path / "client-1" / "runs" / dance.result["run"] / "audit.html"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert cli(*words, "--max-nodes", 1, "--encode", 0).code == 0  # the seal is not broken
+    assert cli(*words, "--max-nodes", 1).code == 0  # the seal is not broken
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_errors_are_one_line(dance, tmp_path, cli, words, expected):
     words = [names.get(word, word) for word in words]
     if "--out" not in words:
         words += ["--out", tmp_path / "out.html"]
-    done = cli("evidence", "page", *words, "--encode", 0)
+    done = cli("evidence", "page", *words)
     assert done.code == 2 and expected in done.err[-1]
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert not (tmp_path / "out.html").exists()

@@ -16,7 +16,7 @@ _ONE = re.compile(r"(?<![\d.,±-])1 (?:[a-z]+ )?(?!(?:is|was|has|its|this)\b)[a-
 
 
 def audit(folder, client, out):
-    with open_run(folder, client, None, 0, lambda line: None) as subject:
+    with open_run(folder, client, None, lambda line: None) as subject:
         return write_page(subject, out, [], 3, lambda line: None)
 
 

@@ -168,7 +168,7 @@ def test_a_damaged_result_or_model_is_one_line(dance, cli, tmp_path):
             shutil.rmtree(tmp_path / "run", ignore_errors=True)
             shutil.copytree(dance.folder, tmp_path / "run")
             flip(tmp_path / "run" / name, place)
-            done = cli("evidence", "verify", tmp_path / "run", "--encode", "0")
+            done = cli("evidence", "verify", tmp_path / "run")
             assert "Traceback" not in "\n".join(done.err)
             assert done.code == 2 and len(done.err) == 1
             done = cli("status", tmp_path / "run")

@@ -3,6 +3,7 @@
 import gzip
 import json
 import multiprocessing
+import os
 import pickle
 import shutil
 import signal
@@ -477,8 +478,13 @@ def test_a_killed_import_is_cleaned_up_by_the_next_and_a_live_one_is_not(tmp_pat
 def test_a_command_that_is_killed_while_it_writes_leaves_nothing_behind_for_long(tmp_path):
     folder, root = parquet(tmp_path, ["word " * 1000] * 20_000), tmp_path / "root"
     script = Path(sys.executable).with_name("dance-flwr")
-    command = [script, "data", "import", folder, "--name", "g", "--data-root", root]
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, cwd=PROJECT)
+    command = [script, "data", "import", folder, "--name", "g"]
+    process = subprocess.Popen(
+        list(map(str, command)),
+        stdout=subprocess.DEVNULL,
+        cwd=PROJECT,
+        env=os.environ | {"DANCE_FLWR_HOME": str(root)},
+    )
     deadline = time.monotonic() + 60
     while not list(root.glob("graphs/.g.draft-????????")) and time.monotonic() < deadline:
         time.sleep(0.001)

@@ -89,7 +89,7 @@ def test_page_table_evidence_and_python_show_one_probability(fitted, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
     last = [max(list(line["views"].values())[-1].values()) for line in lines]
     np.testing.assert_allclose(last, table["probability"], atol=1e-5)
-    with open_run(fitted.folder, 1, None, 0, quiet) as subject:
+    with open_run(fitted.folder, 1, None, quiet) as subject:
         page = subject.views["deployed"]
         np.testing.assert_allclose(page.max(axis=1), table["probability"], atol=1e-5)
     evidence = explain(str(tmp_path / "bundle"), str(folder), [0, 3])

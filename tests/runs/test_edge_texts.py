@@ -84,7 +84,7 @@ def test_the_page_says_from_which_edge_a_span_is(finished, tmp_path):
     data, packs = finished.data(0), Packs.load(finished.store(0).final_path)
     row, node, start, end, others = next(cited(finished, 0))
     name = data.ids()[packs.nodes[row]]
-    with open_run(finished.folder, 0, None, 0, lambda line: None) as subject:
+    with open_run(finished.folder, 0, None, lambda line: None) as subject:
         path = audit.write_page(subject, tmp_path / "audit.html", [name], 4, lambda line: None)
     blocks = re.findall(
         r'<script type="application/gzip" id="data-(pack-[^"]+)">([^<]*)</script>',

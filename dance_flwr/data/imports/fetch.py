@@ -159,6 +159,5 @@ def _advice(row: Dataset, file: RemoteFile, folder: Path, error: Exception) -> s
     return (
         f"{row.name}: {file.name} cannot be downloaded ({type(error).__name__}: {reason}); "
         f"download it from {file.origin}, put it at {folder / file.name}{beside}, then run: "
-        f"dance-flwr data import {source} --name {row.name} "
-        f"--data-root {quote(str(folder.parent.parent))}"
+        f"dance-flwr data import {source} --name {row.name}"
     )
