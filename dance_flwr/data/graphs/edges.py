@@ -109,7 +109,7 @@ def csr_rows(indptr: Nodes) -> Nodes:
 
 def pair_codes(source: Nodes, target: Nodes, num_nodes: int) -> Nodes:
     """Return low * n + high of each pair of nodes: the same number in both directions."""
-    return np.minimum(source, target) * num_nodes + np.maximum(source, target)
+    return np.minimum(source, target) * np.int64(num_nodes) + np.maximum(source, target)
 
 
 def check_attributes(

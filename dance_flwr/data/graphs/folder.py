@@ -170,22 +170,20 @@ def write_folder(graph: TextGraph, path: Path) -> None:
     ):
         pq.write_table(nodes, nodes_draft)
         if graph.weights is None and graph.edge_texts is None:
-            write_edges(edges_draft, ids, graph.indptr, graph.indices)
+            source = csr_rows(graph.indptr)
+            # The graph is symmetric, so the half above the diagonal is all of it.
+            once = source < graph.indices
+            write_edges(edges_draft, ids, source[once], graph.indices[once])
         else:
             pq.write_table(_attributed_table(graph, ids), edges_draft)
 
 
-def write_edges(
-    file: Path, ids: Any, indptr: NDArray[np.int64], indices: NDArray[np.int64]
-) -> None:
-    """Write the edges of an undirected graph by node id, each edge once, in row groups."""
-    source = csr_rows(indptr)
-    # The graph is symmetric, so the half above the diagonal is all of it.
-    once = np.flatnonzero(source < indices)
-    ends = {"source": source, "target": indices}
+def write_edges(file: Path, ids: Any, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
+    """Write edges by node id in row groups, from the rows of their ends."""
+    ends = {"source": source, "target": target}
     with pq.ParquetWriter(file, pa.schema(dict.fromkeys(ends, pa.string()))) as writer:
-        for start in range(0, len(once) or 1, _EDGES):
-            part = once[start : start + _EDGES]
+        for start in range(0, len(source) or 1, _EDGES):
+            part = slice(start, start + _EDGES)
             writer.write_table(
                 pa.table({name: ids.take(pa.array(rows[part])) for name, rows in ends.items()})
             )

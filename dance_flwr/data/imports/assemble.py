@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.folder import CLASSES_KEY, EDGES, NODES, check_ids, write_edges
-from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
+from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.graphs.tables import Table, join
 from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, GraphFile
 from dance_flwr.data.imports.options import Options
@@ -26,7 +26,7 @@ from dance_flwr.errors import TOO_MANY
 # Readers take a row group at a time.
 _ROW_GROUP = 8 << 20  # bytes
 _EXAMPLES = 3
-_CHUNK = 1 << 20  # edges whose ends are looked up at once
+_CHUNK = 1 << 22  # edges whose ends are looked up at once
 # LightRAG joins the descriptions of a node or an edge with it.
 _SENTENCE_BREAK = "<SEP>"
 _CONTENTS = ("relation", "description", "weight")  # of edges, which an option asks for
@@ -60,9 +60,14 @@ def assemble(source: GraphFile, options: Options, out: Path) -> ImportReport:
     lost = {role for of in of_edges for role in of if not asked.get(role, "ends")}
     report.edges_left_out = {role: 0 for role in _CONTENTS if role in lost}
     edges = _edges(source, of_edges, options, report, ids)
-    count_edges(report, edges["source"].to_numpy(), edges["target"].to_numpy())
+    pa.default_memory_pool().release_unused()  # the C library keeps what is freed
+    pairs = count_edges(report, *(edges[end].to_numpy() for end in ENDS[0]))
     with room_in(out.parent):
-        _write_edges(edges, names, out / EDGES)
+        if edges.num_columns > 2:
+            _write_edge_rows(edges, names, out / EDGES)
+        else:
+            del edges
+            write_edges(out / EDGES, names, pairs // len(names), pairs % len(names))
     return report
 
 
@@ -96,14 +101,9 @@ def _write_nodes(nodes: Any, classes: list[str], file: Path) -> None:
             writer.write_table(part.cast(schema))
 
 
-def _write_edges(edges: Any, ids: Any, file: Path) -> None:
-    """Write each undirected edge once; with texts or weights, each row of the file as it stands."""
-    source, target = edges["source"].to_numpy(), edges["target"].to_numpy()
-    if edges.num_columns == 2:
-        del edges
-        write_edges(file, ids, *csr_from_pairs(source, target, len(ids)))
-        return
-    edges = edges.filter(pa.array(source != target))
+def _write_edge_rows(edges: Any, ids: Any, file: Path) -> None:
+    """Write edges with texts or weights, each row of the file as it stands."""
+    edges = edges.filter(pc.not_equal(edges["source"], edges["target"]))
     columns = {end: ids.take(edges[end].combine_chunks()) for end in ENDS[0]}
     if "text" in edges.column_names:
         texts = pc.if_else(pc.equal(edges["text"], ""), None, edges["text"])

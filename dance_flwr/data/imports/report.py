@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dance_flwr.data.graphs.edges import pair_codes
 from dance_flwr.data.graphs.folder import split_codes
 from dance_flwr.data.graphs.graph import SPLIT_NAMES
 from dance_flwr.data.graphs.limits import listed
@@ -181,8 +182,10 @@ def _look_alikes(names: Any, what: str) -> str:
     return line if examples else ""
 
 
-def count_edges(report: ImportReport, source: NDArray[Any], target: NDArray[Any]) -> None:
-    """Add the counts of edges to a report.
+def count_edges(
+    report: ImportReport, source: NDArray[Any], target: NDArray[Any]
+) -> NDArray[np.int64]:
+    """Add the counts of edges to a report, and return the `pair_codes` of the edges, sorted.
 
     `arcs` are different (source, target), `edges` different pairs, `directed_edges` both directions
     of these; self loops are in none of them. `one_way` are pairs of which the file has one
@@ -190,28 +193,33 @@ def count_edges(report: ImportReport, source: NDArray[Any], target: NDArray[Any]
     """
     n = report.counts["nodes"]
     is_loop = source == target
-    loops, source, target = source[is_loop], source[~is_loop], target[~is_loop]
+    # One number for each direction of a pair: n is at most 10^8 by default, so it fits into int64.
+    codes = pair_codes(source, target, n)
+    codes *= 2
+    codes += source > target
+    arcs = _distinct(codes[~is_loop])
+    pairs = _distinct(arcs >> 1)
     linked = np.zeros(n, bool)
-    linked[source] = linked[target] = True
-    # One number per pair: n is at most 10^8 by default, so n^2 fits into int64.
-    arcs = _distinct(source * np.int64(n) + target)
-    pairs = _distinct(np.minimum(source, target) * np.int64(n) + np.maximum(source, target))
+    linked[pairs // n] = linked[pairs % n] = True
     report.counts |= {
-        "edges": pairs,
-        "directed_edges": 2 * pairs,
-        "arcs": arcs,
-        "one_way": 2 * pairs - arcs,
-        "self_loops": _distinct(loops),
+        "edges": len(pairs),
+        "directed_edges": 2 * len(pairs),
+        "arcs": len(arcs),
+        "one_way": 2 * len(pairs) - len(arcs),
+        "self_loops": len(_distinct(source[is_loop])),
         "loop_rows": int(is_loop.sum()),
-        "duplicates": len(source) - arcs,
+        "duplicates": len(source) - int(is_loop.sum()) - len(arcs),
         "isolated": n - int(linked.sum()),
     }
+    return pairs
 
 
-def _distinct(numbers: NDArray[np.int64]) -> int:
-    """Return how many different numbers there are; sorts them, as `np.unique` takes ten times."""
+def _distinct(numbers: NDArray[Any]) -> NDArray[Any]:
+    """Return the different numbers, sorted; sorts in place, as `np.unique` takes ten times."""
     numbers.sort()
-    return min(len(numbers), 1) + int(np.count_nonzero(numbers[1:] != numbers[:-1]))
+    is_first = np.ones(len(numbers), bool)
+    np.not_equal(numbers[1:], numbers[:-1], out=is_first[1:])
+    return numbers[is_first]
 
 
 def summary_lines(report: dict[str, Any]) -> list[str]:

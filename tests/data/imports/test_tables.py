@@ -605,6 +605,14 @@ def test_tables(tmp_path, request, name):
     check(tmp_path, name, *CASES[name], update=request.config.getoption("--update-golden"))
 
 
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_row_may_be_longer_than_a_block_of_the_reader(tmp_path, quote):
+    file, text = tmp_path / "nodes.csv", "many words " * 120_000
+    file.write_text(f"id,text\n1,a\n2,{quote}{text}{quote}\n3,c\n", "utf-8")
+    read = delimited(file, Options(), ["id"]).read(["text"])
+    assert read["text"].to_pylist() == ["a", text, "c"]
+
+
 # Without "\r" at the end of a row, which csv does not quote and nobody can tell from a line end.
 CELL = st.text(
     st.one_of(
