@@ -23,7 +23,7 @@ from torch import Tensor
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.paths import MODEL, check_out
 from dance_flwr.config.sections import PERSONAL
-from dance_flwr.config.tree import RunConfig, flatten, parse
+from dance_flwr.config.tree import RunConfig, flatten, parse, parse_stored
 from dance_flwr.data.card import read_card
 from dance_flwr.data.federation_file import Agreement, agree, agreement_text, read_agreement
 from dance_flwr.disk import atomic_folder, json_text, write_text
@@ -254,7 +254,7 @@ class Bundle:
             )
         try:
             facts = _read_facts(path)
-            config = parse(facts["config"])
+            config = parse_stored(facts["config"])
             calibration = Calibration(**facts["calibration"])
         except (OSError, ValueError, RecursionError, ConfigError) as error:
             raise UserError(

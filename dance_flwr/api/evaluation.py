@@ -21,7 +21,7 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import read_card
 from dance_flwr.data.digests import data_commitment
 from dance_flwr.data.graphs.graph import TEST, VAL
-from dance_flwr.errors import ConfigError, UserError, counted
+from dance_flwr.errors import UserError, counted
 from dance_flwr.federation.client.client import Client, shape_of
 from dance_flwr.federation.client.own_models import deployed_own
 from dance_flwr.federation.wire.keys import DATA_SHA256
@@ -64,10 +64,7 @@ def tested_clients(
     partition = result.get("partition_dir")
     if client_folder is None and (not partition or not Path(partition).is_dir()):
         raise UserError("Not known here: the clients' folders are not on this machine.")
-    try:
-        config = config_of(result)
-    except ConfigError as error:
-        raise UserError(f"Not known here: the run is of another version: {error}.") from None
+    config = config_of(result)
     weights = load_model(run, str(result["model_fingerprint"]))
     # The clients that took part, by the run's record.
     recorded = result.get(DATA_SHA256, {})

@@ -24,7 +24,7 @@ from dance_flwr.api.predicting import (
     predict_all,
 )
 from dance_flwr.config.paths import MODEL, RESULT, check_out
-from dance_flwr.config.tree import parse
+from dance_flwr.config.tree import parse_stored
 from dance_flwr.data.card import run_folder
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.disk import atomic_file, atomic_path, write_json
@@ -182,7 +182,7 @@ def write_results(
     """
     kept, facts = read_final(client_folder, run)
     folder = out or home / "results" / str(facts["run"])
-    config = parse(facts["config"])
+    config = parse_stored(facts["config"])
     # A site knows its own validation accuracy, but no test accuracy.
     unfitted = {"calibration": asdict(Calibration())}
     record = (

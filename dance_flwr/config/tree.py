@@ -124,6 +124,27 @@ def parse(values: Mapping[str, Value]) -> RunConfig:
     return config
 
 
+def parse_stored(values: Mapping[str, Value]) -> RunConfig:
+    """Build the `RunConfig` that a run, or a bundle, stored.
+
+    Earlier releases stored the keys of every method: those that the run did not read are left out.
+
+    Raises
+    ------
+    ConfigError : as in `parse`
+    """
+    name = values.get("method", MethodConfig.method)
+    sections = METHODS.get(str(name)).sections if name in METHODS else ()  # `parse` refuses others
+    read = {"privacy", *(section.name for section in sections)}
+    return parse(
+        {
+            key: value
+            for key, value in values.items()
+            if key.partition(".")[0] in read or "." not in key
+        }
+    )
+
+
 def checked(key: str, value: Value, item: Field[Any]) -> tuple[Value, list[str]]:
     """Return the value of a key in the type of its default, and one line if it is not valid.
 

@@ -22,7 +22,7 @@ from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.data.card import CARD, read_card
 from dance_flwr.data.digests import data_commitment
-from dance_flwr.errors import ConfigError, UserError, counted
+from dance_flwr.errors import UserError, counted
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.evidence.render import example_row, render
@@ -81,15 +81,7 @@ class FinishedRun:
                 f"{folder}: expected a run of method 'dance', found {result['method']!r}, which "
                 "keeps no evidence"
             )
-        try:
-            # An unknown key of another version would change what is computed.
-            config = config_of(result)
-        except ConfigError as error:
-            raise UserError(
-                f"{folder}: expected the configuration of a run of this version, found {error}; "
-                "read the run with the version that wrote it"
-            ) from None
-        return cls(folder, result, config, client_folder)
+        return cls(folder, result, config_of(result), client_folder)
 
     @cached_property
     def weights(self) -> dict[str, Tensor]:

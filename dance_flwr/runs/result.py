@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from dance_flwr.config.paths import HISTORY, MODEL, RESULT
-from dance_flwr.config.tree import RunConfig, parse
+from dance_flwr.config.tree import RunConfig, parse_stored
 from dance_flwr.disk import json_text, write_json
-from dance_flwr.errors import UserError
+from dance_flwr.errors import ConfigError, UserError
 from dance_flwr.fingerprint import commitment, model_fingerprint
 
 if TYPE_CHECKING:  # reading the status of a run needs no torch
@@ -176,10 +176,22 @@ def short_result(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config_of(result: Mapping[str, Any]) -> RunConfig:
-    """Return the configuration of a finished run, with the settings that its clients voted for."""
+    """Return the configuration of a finished run, with the settings that its clients voted for.
+
+    Raises
+    ------
+    UserError : this version does not know a key or value
+    """
     from dance_flwr.client_data.reading_probe import with_choice
 
-    return with_choice(parse(result["config"]), result.get("reading", {}))
+    try:
+        config = parse_stored(result["config"])
+    except ConfigError as error:
+        raise UserError(
+            f"expected the configuration of a run of this version, found {error}; read the run "
+            "with the version that wrote it"
+        ) from None
+    return with_choice(config, result.get("reading", {}))
 
 
 def privacy_of(config: RunConfig, rounds: int, repeats: int) -> dict[str, Any]:

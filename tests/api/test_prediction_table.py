@@ -82,6 +82,15 @@ def test_a_bundle_holds_nothing_of_the_clients(finished, bundle):
     assert bundle.model_id in card and f"{bundle.facts['test_accuracy']:.4f}" in card
 
 
+def test_a_bundle_with_keys_of_other_methods_opens(bundle, tmp_path):
+    """As releases wrote it that stored the keys of every method."""
+    folder = shutil.copytree(bundle.folder, tmp_path / "old")
+    facts = json.loads((folder / "bundle.json").read_text())
+    facts["config"] |= {"condense.outer": 1}
+    (folder / "bundle.json").write_text(json.dumps(facts))
+    assert Bundle.open(folder).config == bundle.config
+
+
 @pytest.mark.parametrize("client", [0, 1, 2])
 @pytest.mark.parametrize("smoothing", ["none", "correct-and-smooth"])
 def test_predictions_are_those_of_the_run(finished, dance, smoothing, client, tmp_path):

@@ -20,7 +20,7 @@ from dance_flwr.config.text import (
     to_toml,
     toml_block,
 )
-from dance_flwr.config.tree import defaults, flat_fields, flatten, parse
+from dance_flwr.config.tree import defaults, flat_fields, flatten, parse, parse_stored
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.errors import ConfigError, UserError
 
@@ -99,6 +99,14 @@ def test_keys_of_other_methods_do_not_travel():
     assert sections == {"privacy", "ditto", "sampling"}
     assert everything(config)["dance.mix"] == 0.3, "which another method of a comparison may read"
     assert parse(flatten(config)) == parse({"method": "ditto", "ditto.mu": 0.2})
+
+
+def test_a_stored_configuration_may_hold_keys_of_other_methods():
+    """Earlier releases stored those of every method, of which some are gone."""
+    stored = flatten(parse({"method": "ditto", "ditto.mu": 0.2}))
+    assert parse_stored(stored | {"condense.outer": 2}) == parse(stored)
+    with pytest.raises(ConfigError, match=r"unknown key 'ditto\.gone'"):
+        parse_stored(stored | {"ditto.gone": 1})
 
 
 def test_every_mistake_is_reported_in_one_message():

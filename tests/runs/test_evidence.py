@@ -27,6 +27,7 @@ def finished(tmp_path):
 
 
 FORMER = {**flatten(RunConfig()), "dance.miks": 0.1}
+WITH_OTHERS = {**flatten(RunConfig()), "condense.outer": 1}  # which releases stored for every run
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,7 @@ FORMER = {**flatten(RunConfig()), "dance.miks": 0.1}
     [
         ({"method": "fedavg-full"}, 0, "expected a run of method 'dance', found 'fedavg-full'"),
         ({"config": FORMER}, 0, "'dance.miks': did you mean 'dance.mix'"),
+        ({"config": WITH_OTHERS}, 0, "expected --client-folder, found none"),
         ({}, 0, "expected --client-folder, found none"),  # a run of clients on other machines
         ({"partition_dir": "here"}, 9, "--client: expected a number from 0 to 4, found 9"),
         ({"partition_dir": "here"}, -1, "--client: expected a number from 0 to 4, found -1"),
