@@ -1,6 +1,7 @@
 """From the tables of files to a checked graph: columns are chosen, rules applied, rows counted."""
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -79,8 +80,12 @@ def room_in(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in TOO_MANY:
             raise  # no fault of the folder
-        advice = "free some space, choose another data root or change its owner (chown)"
-        found = error.strerror or error
+        advice = (
+            "free some space, choose another data root (TMPDIR for temporary files) or change its "
+            "owner (chown)"
+        )
+        # Not Arrow's own words around those of the system.
+        found = os.strerror(error.errno) if error.errno else error
         raise fault(folder, "a writable folder with room", found, advice) from error
 
 

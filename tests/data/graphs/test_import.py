@@ -2,6 +2,8 @@
 
 import json
 import os
+import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +16,8 @@ from support.imports import drawn
 from support.project import PROJECT
 
 from dance_flwr.data.graphs.catalogue import imported_graphs
-from dance_flwr.data.imports import importer
 from dance_flwr.data.imports.importer import import_graph
 from dance_flwr.data.imports.loading import load_graph, source_identity
-from dance_flwr.data.imports.reading import prepare
 from dance_flwr.errors import DataError
 
 NODES = "id,text,label,split\na,first,x,train\nb,second,,val\nc,third,y,\nd,fourth,x,test\n"
@@ -93,19 +93,43 @@ def test_an_import_is_all_or_nothing(tmp_path, root, monkeypatch):
     take(folder, root, "kept")
     with pytest.raises(DataError, match="already there"):
         take(folder, root, "kept")
-
-    real = pq.ParquetWriter
-
-    def failing(file, *rest, **more):
-        if "edges" in str(file):
-            raise OSError(28, "No space left on device")
-        return real(file, *rest, **more)
-
-    monkeypatch.setattr(pq, "ParquetWriter", failing)
-    monkeypatch.setattr(importer, "read_in_child", prepare)
-    with pytest.raises(DataError, match="a writable folder with room, found No space left"):
-        take(folder, root)
     assert [path.name for path in (root / "graphs").iterdir()] == ["kept"]
+
+
+# No file that is written may be larger, as where a disk is full.
+FULL = """
+import resource, sys
+from pathlib import Path
+from dance_flwr.data.imports.importer import import_graph, read_graph
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 17, 1 << 17))
+for folder in map(Path, sys.argv[2:]):
+    for stored in (True, False):
+        try:
+            import_graph([folder], "g", Path(sys.argv[1])) if stored else read_graph(folder)
+        except Exception as error:
+            print(type(error).__name__, error)
+"""
+
+
+def test_a_disk_that_fills_while_the_child_writes_leaves_nothing_and_a_line(tmp_path, root):
+    """The table of nodes does not fit, or that of edges."""
+    draw, temporary = random.Random(0), tmp_path / "temporary"
+    temporary.mkdir()
+    texts = [draw.randbytes(200).hex() for _ in range(2000)]
+    ends = [f"{draw.randrange(2000)},{draw.randrange(2000)}\n" for _ in range(80_000)]
+    for name, text, number in (("nodes", texts.__getitem__, 2), ("edges", str, len(ends))):
+        nodes = "".join(f"{i},{text(i)}\n" for i in range(2000))
+        edges = "".join(ends[:number])
+        tables(tmp_path / name, f"id,text\n{nodes}", f"source,target\n{edges}")
+    command = [sys.executable, "-c", FULL, root, tmp_path / "nodes", tmp_path / "edges"]
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    found = (
+        r": expected a writable folder with room, found File too large; free some space, choose .*"
+    )
+    places = f"DataError {root / 'graphs'}{found}\nDataError {temporary}{found}\n"
+    assert re.fullmatch(2 * places, done.stdout), done.stdout
+    assert [*temporary.iterdir(), *(root / "graphs").iterdir()] == []
 
 
 def test_a_name_wins_over_a_folder_and_unknown_ones_are_listed(tmp_path, root, monkeypatch):
