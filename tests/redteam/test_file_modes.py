@@ -37,7 +37,7 @@ def test_no_other_user_can_open_a_file_of_a_run(
 def test_a_check_finds_a_client_folder_that_others_can_open(dance, tmp_path):
     check = {"permissions": CHECKS["permissions"]}
     folder = dance.partition / "client-0"
-    node = Node(data=folder)
+    node = Node("", folder, folder, folder, folder, "")
     assert run_checks(node, check)["permissions"].text.startswith("no other user")
     texts = folder / "nodes.parquet"
     texts.chmod(0o644)

@@ -1,11 +1,13 @@
-"""Text bank: chunk embeddings on disk, addressed by the content of the text, encoded once."""
+"""Text bank: chunk embeddings in an SQLite file, by the content of the text, encoded once."""
 
+import errno
 import hashlib
 import json
-import os
+import sqlite3
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,111 +22,16 @@ from dance_flwr.disk import append_to, atomic_file, awaited_lock
 from dance_flwr.errors import DataError
 from dance_flwr.terminal import Bar, bar
 
-DATA, INDEX = "embeddings.f16", "index.jsonl"
-
-
-class BankIndex:
-    """Index of a bank, one JSON line per text, read incrementally.
-
-    Parameters
-    ----------
-    folder : folder of the bank
-    dim : length of an embedding
-
-    Attributes
-    ----------
-    entries : text key -> "row" (first row), "tokens" and "spans" of its chunks, and "cut" (whether
-        its end is omitted)
-    rows : number of rows of all entries
-    """
-
-    def __init__(self, folder: Path, dim: int) -> None:
-        self._path, self._data, self._row_bytes = folder / INDEX, folder / DATA, 2 * dim
-        self._forget()
-
-    def _forget(self) -> None:
-        self.entries: dict[str, dict[str, Any]] = {}
-        self.rows = self._offset = 0
-
-    def read(self) -> None:
-        """Read the lines added since the last call, without an incomplete last line."""
-        size = self._path.stat().st_size if self._path.is_file() else 0
-        if size < self._offset:  # the bank was removed
-            self._forget()
-        if size > self._offset:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                lines = file.read().splitlines(keepends=True)
-            for number, line in enumerate(lines):
-                if not self._add(line):
-                    # A killed process may leave half of the last line, which `repair` cuts off.
-                    if number < len(lines) - 1:
-                        raise self._damaged(
-                            f"line {len(self.entries) + 1} of {INDEX} is not an entry"
-                        )
-                    break
-        held = self._data.stat().st_size if self._data.is_file() else 0
-        if held < self.rows * self._row_bytes:
-            raise self._damaged(f"{DATA} has {held} bytes, not {self.rows * self._row_bytes}")
-
-    def _add(self, line: bytes) -> bool:
-        try:
-            entry = json.loads(line)
-            good = (
-                line.endswith(b"\n")
-                and entry["row"] == self.rows
-                and isinstance(entry["cut"], bool)
-            )
-            good = good and len(entry["spans"]) == len(entry["tokens"]) > 0
-            if good:
-                self.entries[entry.pop("text")] = entry
-        except (ValueError, KeyError, TypeError):
-            return False
-        if good:
-            self.rows += len(entry["tokens"])
-            self._offset += len(line)
-        return bool(good)
-
-    def repair(self) -> None:
-        """Truncate the files after the last complete entry; the caller must hold the lock."""
-        self.read()
-        for path, size in ((self._path, self._offset), (self._data, self.rows * self._row_bytes)):
-            if path.is_file() and path.stat().st_size > size:
-                os.truncate(path, size)
-
-    def _damaged(self, found: str) -> DataError:
-        return DataError(
-            f"text bank {self._path.parent}: expected an undamaged bank, found that {found}; "
-            "remove the folder to encode again"
-        )
+FILE = "bank.sqlite"
+_TABLE = "CREATE TABLE IF NOT EXISTS texts (key TEXT PRIMARY KEY, spans, tokens, embeddings)"
+_KEYS_AT_ONCE = 500  # in a query
+_SECONDS = 60.0  # to wait for another process, which writes a block in milliseconds
 
 
 def text_key(text: str) -> str:
     """Return the key of a text: the sha256 hex of its UTF-8 bytes."""
     # A text may hold half a character, which strict UTF-8 refuses.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def index_line(key: str, row: int, chunks: Chunks, text: int) -> bytes:
-    """Return the index line of text number `text` of `chunks`; `row` is its first row."""
-    rows = slice(chunks.ptr[text], chunks.ptr[text + 1])
-    entry = {
-        "text": key,
-        "row": row,
-        "tokens": chunks.tokens[rows].tolist(),
-        "spans": chunks.spans[rows].tolist(),
-        "cut": bool(chunks.truncated[text]),
-    }
-    return json.dumps(entry, separators=(",", ":")).encode() + b"\n"
-
-
-def append(path: Path, data: bytes) -> None:
-    """Append bytes to a file and flush them to the device; the caller must hold the lock."""
-    with append_to(path) as file:
-        file.write(data)
-        file.flush()
-        # A line of the index must not be on the disk before the rows that it names.
-        os.fsync(file.fileno())
 
 
 BLOCK_CHUNKS = 1024  # chunks per commit: the most work that a crash can lose
@@ -153,11 +60,10 @@ class BankStats:
 
 
 class TextBank:
-    """An append-only store of chunk embeddings under `<root>/bank/<fingerprint[:16]>/`.
+    """A store of chunk embeddings under `<root>/bank/<fingerprint[:16]>/`.
 
-    Embeddings are committed before the index line that refers to them, so a crash leaves at most
-    unindexed rows, which the next writer removes. Any number of processes may read at the same
-    time, also while one encodes; another one that has texts to encode waits for it.
+    Any number of processes may read at the same time, also while one encodes; another one that has
+    texts to encode waits for it. A killed process loses the block that it was encoding.
 
     Parameters
     ----------
@@ -214,7 +120,6 @@ class TextBank:
             **settings,
         }
         self.folder = Path(root) / "bank" / self.fingerprint[:16]
-        self._index = BankIndex(self.folder, self.spec.dim)
         self._check_meta()
 
     def ensure(self, texts: Sequence[str], progress: bool = True) -> BankStats:
@@ -227,42 +132,78 @@ class TextBank:
         """
         begin = time.perf_counter()
         by_key = {text_key(text): text for text in texts}
-        self._index.read()
         encoded = Chunks.none()
-        if by_key.keys() - self._index.entries.keys():
+        if self._missing(by_key):
             line = f"waiting: another process is encoding for the text bank {self.folder}"
             lock = self.folder.with_suffix(".lock")
             with awaited_lock(lock, _PATIENCE, lambda: print(line, file=sys.stderr)):
                 # Another process may have written some of them meanwhile.
-                self._index.repair()
-                known = self._index.entries
-                missing = {key: text for key, text in by_key.items() if key not in known}
-                encoded = self._encode(missing, progress)
+                encoded = self._encode(self._missing(by_key), progress)
         seconds = time.perf_counter() - begin
         return BankStats(len(texts), len(encoded.ptr) - 1, len(encoded.tokens), seconds)
 
     def gather(self, texts: Sequence[str]) -> BankSlice:
-        """Return the chunks of these texts, in order, copied from the memory-mapped bank."""
-        self._index.read()
+        """Return the chunks of these texts, in order."""
         keys = [text_key(text) for text in texts]
-        if absent := sum(key not in self._index.entries for key in keys):
+        if absent := self._missing(dict.fromkeys(keys, "")):
             raise DataError(
-                f"text bank: expected all {len(keys)} texts in it, {absent} are missing; "
+                f"text bank: expected all {len(keys)} texts in it, {len(absent)} are missing; "
                 "run ensure() first"
             )
-        entries = [self._index.entries[key] for key in keys]
-        counts = np.array([len(entry["tokens"]) for entry in entries], np.int64)
+        columns: tuple[list[bytes], ...] = [], [], []
+        counts: list[int] = []
+        for part, found in self._read(keys, "spans", "tokens", "embeddings"):
+            rows = [found[key] for key in part]
+            counts += [len(tokens) // np.int32().itemsize for _, tokens, _ in rows]
+            for column, entries in zip(columns, zip(*rows, strict=True), strict=True):
+                column.append(b"".join(entries))
+        spans, tokens, embeddings = (
+            np.frombuffer(b"".join(column), kind)
+            for column, kind in zip(columns, (np.int32, np.int32, np.float16), strict=True)
+        )
         ptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        start = np.array([entry["row"] for entry in entries], np.int64)
-        rows = np.repeat(start - ptr[:-1], counts) + np.arange(ptr[-1])
-        spans = np.array([span for entry in entries for span in entry["spans"]], np.int32)
-        tokens = np.array([count for entry in entries for count in entry["tokens"]], np.int32)
-        embeddings = np.zeros((0, self.spec.dim), np.float16)
-        if len(rows):
-            shape = (self._index.rows, self.spec.dim)
-            stored = np.memmap(self.folder / DATA, np.float16, "r", shape=shape)
-            embeddings = np.asarray(stored[rows])
-        return BankSlice(embeddings, spans.reshape(-1, 2), tokens, ptr)
+        return BankSlice(embeddings.reshape(-1, self.spec.dim), spans.reshape(-1, 2), tokens, ptr)
+
+    def _missing(self, by_key: Mapping[str, str]) -> dict[str, str]:
+        known = {key for _, found in self._read(list(by_key)) for key in found}
+        return {key: text for key, text in by_key.items() if key not in known}
+
+    def _read(
+        self, keys: Sequence[str], *columns: str
+    ) -> Iterator[tuple[Sequence[str], dict[str, list[bytes]]]]:
+        """Yield some of the keys, and key -> these columns of those that the bank has."""
+        if not (self.folder / FILE).is_file():
+            return
+        with self._database() as database:
+            for first in range(0, len(keys), _KEYS_AT_ONCE):
+                part = keys[first : first + _KEYS_AT_ONCE]
+                marks = ", ".join("?" * len(part))
+                query = f"SELECT {', '.join(['key', *columns])} FROM texts WHERE key IN ({marks})"
+                yield part, {key: entries for key, *entries in database.execute(query, part)}
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        """Open the file of the bank, which must exist, for a transaction.
+
+        Raises
+        ------
+        DataError : it is damaged
+        OSError : the disk is full
+        """
+        path = self.folder / FILE
+        try:
+            with closing(sqlite3.connect(path, timeout=_SECONDS)) as database, database:
+                database.execute(_TABLE)
+                yield database
+        except sqlite3.DatabaseError as error:
+            # The last byte is the kind of an error; others tell which call failed.
+            kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if kind in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                raise OSError(errno.ENOSPC, str(error), str(path)) from error
+            raise DataError(
+                f"text bank {self.folder}: expected an undamaged bank, found: {error}; "
+                "remove the folder to encode again"
+            ) from None
 
     def _check_meta(self) -> None:
         if not (self.folder / META).is_file():
@@ -285,6 +226,7 @@ class TextBank:
             with atomic_file(self.folder / META, lasting=True) as file:
                 file.write(json.dumps(self.meta, indent=1).encode())
         self._check_meta()
+        append_to(self.folder / FILE).close()  # of this user alone, which SQLite would not make it
         # It counts tokens, as chunks differ in length.
         with bar("texts", int(chunks.tokens.sum()), "tokens", visible=progress) as shown:
             for block in _blocks(chunks.ptr):
@@ -293,11 +235,16 @@ class TextBank:
                 spans = zip(owner.tolist(), chunks.spans[rows].tolist(), strict=True)
                 parts = [texts[i][start:end] for i, (start, end) in spans]
                 vectors = self._encode_block(parts, chunks.tokens[rows], shown)
-                first = self._index.rows - chunks.ptr[block.start]
-                lines = [index_line(keys[i], int(first + chunks.ptr[i]), chunks, i) for i in block]
-                append(self.folder / DATA, vectors.tobytes())
-                append(self.folder / INDEX, b"".join(lines))
-                self._index.read()
+                with self._database() as database:
+                    for i in block:
+                        first, last = chunks.ptr[i : i + 2]
+                        arrays = (
+                            chunks.spans[first:last],
+                            chunks.tokens[first:last],
+                            vectors[first - rows.start : last - rows.start],
+                        )
+                        entry = (keys[i], *(array.tobytes() for array in arrays))
+                        database.execute("INSERT INTO texts VALUES (?, ?, ?, ?)", entry)
         return chunks
 
     def _encode_block(

@@ -48,19 +48,17 @@ class Chunks:
     spans : int32 [R, 2], character start and end in the text; `text[start:end]` is the chunk
     tokens : int32 [R], length in tokens of the encoder's tokenizer, without special tokens
     ptr : int64 [n+1], first row of each text
-    truncated : bool [n], True where the text had more than `max_chunks` chunks
     """
 
     spans: NDArray[np.int32]
     tokens: NDArray[np.int32]
     ptr: NDArray[np.int64]
-    truncated: NDArray[np.bool_]
 
     @classmethod
     def none(cls) -> "Chunks":
         """Return the chunks of no text."""
         empty = np.zeros(0, np.int32)
-        return cls(empty.reshape(0, 2), empty, np.zeros(1, np.int64), np.zeros(0, np.bool_))
+        return cls(empty.reshape(0, 2), empty, np.zeros(1, np.int64))
 
 
 def chunk_texts(texts: Sequence[str], tokenizer: Any, max_tokens: int, max_chunks: int) -> Chunks:
@@ -91,7 +89,7 @@ def chunk_texts(texts: Sequence[str], tokenizer: Any, max_tokens: int, max_chunk
             f"expected max_tokens >= 1 and max_chunks >= 1, found {max_tokens} and {max_chunks}"
         )
     rows: list[tuple[int, int, int]] = []
-    ptr, truncated = [0], []
+    ptr = [0]
     # Two chunks more than are kept: the text behind them changes none of those.
     needed, limit = max_chunks + 2, _CHARACTERS_PER_TOKEN * max_tokens * (max_chunks + 2)
     with bar("texts", len(texts), "texts split") as shown:
@@ -107,14 +105,12 @@ def chunk_texts(texts: Sequence[str], tokenizer: Any, max_tokens: int, max_chunk
                     chunks = _chunk_one(text, _token_starts([text], tokenizer)[0], max_tokens)
                 rows.extend(chunks[:max_chunks])
                 ptr.append(len(rows))
-                truncated.append(len(chunks) > max_chunks)
             shown.move(first + len(whole))
     table = np.array(rows, np.int32).reshape(-1, 3)
     return Chunks(
         spans=np.ascontiguousarray(table[:, :2]),
         tokens=np.ascontiguousarray(table[:, 2]),
         ptr=np.array(ptr, np.int64),
-        truncated=np.array(truncated, np.bool_),
     )
 
 

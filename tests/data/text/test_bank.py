@@ -1,7 +1,9 @@
 import json
 import multiprocessing
+import sqlite3
 import threading
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from dance_flwr.data.text import bank as module
 from dance_flwr.data.text.bank import TextBank, text_key
 from dance_flwr.data.text.bank_slice import load_slice, read_meta, save_slice
 from dance_flwr.data.text.encoder import DEFAULT_ENCODER, TextEncoder, resolve_encoder
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, refusal
 
 TEXTS = [
     f"Paper {i} studies graphs. It has {i} theorems. Its proofs are short. " * (1 + i % 3)
@@ -76,37 +78,28 @@ def test_gather_equals_direct_encoding(bank, encoder):
     assert bank.gather([]).embeddings.shape == (0, 384)
 
 
-@pytest.mark.parametrize("tail", [b"", b'{"text": "half', b"\0" * 40])
-def test_resumes_after_a_crash(bank, encoder, count, tail):
+def test_a_damaged_bank_is_refused(bank, encoder):
     bank.ensure(TEXTS, progress=False)
-    whole = bank.gather(TEXTS)
-    index, data = bank.folder / "index.jsonl", bank.folder / "embeddings.f16"
-    lines = index.read_bytes().splitlines(keepends=True)
-    index.write_bytes(b"".join(lines[:-5]) + tail)
-    with data.open("ab") as file:
-        file.write(b"garbage")
-    count.clear()
-    again = reopened(bank, encoder)
-    assert again.ensure(TEXTS, progress=False).texts_encoded == 5
-    assert len(count) == sum(len(json.loads(line)["tokens"]) for line in lines[-5:])
-    assert data.stat().st_size == len(whole.tokens) * 384 * 2
-    for left, right in zip(
-        vars(whole).values(), vars(reopened(bank, encoder).gather(TEXTS)).values(), strict=True
-    ):
-        np.testing.assert_allclose(left, right, atol=2e-4)
+    file = bank.folder / "bank.sqlite"
+    content = file.read_bytes()
+    for damaged in (b"\xff" * 3000 + content[3000:], content[:-5000]):
+        file.write_bytes(damaged)
+        with pytest.raises(DataError, match="expected an undamaged bank, found"):
+            reopened(bank, encoder).gather(TEXTS)
 
 
-def test_damage_inside_the_bank_is_refused(bank, encoder):
-    bank.ensure(TEXTS[:5], progress=False)
-    index, data = bank.folder / "index.jsonl", bank.folder / "embeddings.f16"
-    good = index.read_bytes()
-    index.write_bytes(good.replace(b'"row":', b'"wor":', 1))
-    with pytest.raises(DataError, match=r"line 1 of index\.jsonl"):
-        reopened(bank, encoder).gather(TEXTS[:5])
-    index.write_bytes(good)
-    data.write_bytes(data.read_bytes()[:-2])
-    with pytest.raises(DataError, match=r"embeddings\.f16 has"):
-        reopened(bank, encoder).ensure(TEXTS[:5], progress=False)
+def test_a_full_disk_is_no_damage(bank, monkeypatch):
+    limited = sqlite3.connect
+
+    def connect(path, **options):
+        database = limited(path, **options)
+        database.execute("PRAGMA max_page_count = 3")
+        return database
+
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    with pytest.raises(OSError, match="full") as full:
+        bank.ensure(TEXTS, progress=False)
+    assert refusal(full.value).startswith(str(bank.folder / "bank.sqlite"))
 
 
 def test_meta_names_the_bank_and_a_mismatch_is_refused(bank, encoder):
@@ -134,21 +127,16 @@ def test_a_write_waits_for_the_lock_and_says_so(bank, encoder, capsys):
         thread = threading.Thread(target=other.ensure, args=(TEXTS[:2], False))
         thread.start()
         thread.join(3)
-        assert thread.is_alive() and not (bank.folder / "index.jsonl").exists()
+        assert thread.is_alive() and not (bank.folder / "bank.sqlite").exists()
     thread.join(20)
     assert "waiting: another process is encoding" in capsys.readouterr().err
     assert len(bank.gather(TEXTS[:2]).ptr) == 3
 
 
-def lines_of(bank):
-    return (bank.folder / "index.jsonl").read_bytes().splitlines()
-
-
 def keys_of(bank):
-    """Keys of the index, none of which is there twice."""
-    keys = [json.loads(line)["text"] for line in lines_of(bank)]
-    assert len(keys) == len(set(keys))
-    return set(keys)
+    """Keys of the texts that a bank has."""
+    with closing(sqlite3.connect(bank.folder / "bank.sqlite")) as database:
+        return {key for (key,) in database.execute("SELECT key FROM texts")}
 
 
 MANY = [f"Paper {i} studies graphs. It has {i} theorems. Its proofs are short." for i in range(120)]
@@ -181,7 +169,6 @@ def check_whole(bank, encoder, number):
     """The bank holds these texts once each, and the right embeddings."""
     assert keys_of(bank) == {text_key(text) for text in MANY[:number]}
     part = bank.gather(MANY[:number])
-    assert (bank.folder / "embeddings.f16").stat().st_size == len(part.tokens) * 384 * 2
     for i in (0, number // 2, number - 1):
         rows = slice(part.ptr[i], part.ptr[i + 1])
         chunks = [MANY[i][a:b] for a, b in part.spans[rows]]
@@ -200,8 +187,7 @@ def test_two_processes_encode_no_text_twice(bank, encoder, encode_in_processes, 
 
 def test_a_killed_process_leaves_a_whole_bank_to_the_other(bank, encoder, encode_in_processes):
     killed, other = encode_in_processes((0, 60), (40, 120))
-    index = bank.folder / "index.jsonl"
-    while not index.is_file() or index.read_bytes().count(b"\n") < 15:
+    while len(bank._missing({text_key(text): text for text in MANY})) > 105:
         time.sleep(0.005)
     killed.kill()
     other.join()

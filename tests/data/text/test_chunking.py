@@ -67,11 +67,7 @@ def test_chunks_are_exact_ordered_limited_and_complete(tokenizer, batch, max_tok
         and chunks.tokens.dtype == np.int32
         and chunks.ptr.dtype == np.int64
     )
-    assert (
-        chunks.truncated.sum() == 0
-        and len(chunks.ptr) == len(batch) + 1
-        and chunks.ptr[-1] == len(chunks.tokens)
-    )
+    assert len(chunks.ptr) == len(batch) + 1 and chunks.ptr[-1] == len(chunks.tokens)
     assert (chunks.tokens <= max_tokens).all()
     for row, text in enumerate(batch):
         spans = chunks.spans[chunks.ptr[row] : chunks.ptr[row + 1]].tolist()
@@ -124,14 +120,10 @@ def test_long_sentence_is_cut_at_white_space_and_counts_match_the_encoder(tokeni
     ] == chunks.tokens.tolist()
 
 
-def test_max_chunks_leaves_the_rest_out_and_counts_it(tokenizer):
+def test_max_chunks_leaves_the_rest_out(tokenizer):
     long = "One two three. " * 10
     chunks = chunk_texts(["Short.", long, ""], tokenizer, 8, 2)
     assert chunks.ptr.tolist() == [0, 1, 3, 4]
-    assert chunks.truncated.tolist() == [False, True, False]
-    assert chunk_texts(["One two three. " * 4], tokenizer, 8, 2).truncated.sum() == 0, (
-        "exactly max_chunks is not a cut"
-    )
     assert parts(long, chunks, 1) == ["One two three. One two three."] * 2
 
 
@@ -150,7 +142,7 @@ def test_the_beginning_of_a_long_text_gives_the_chunks_of_the_whole(tokenizer, b
         chunks = chunk_texts(batch, tokenizer, 8, max_chunks)
         patch.setattr(chunking, "_CHARACTERS_PER_TOKEN", 10**9)
         whole = chunk_texts(batch, tokenizer, 8, max_chunks)
-    for field in ("spans", "tokens", "ptr", "truncated"):
+    for field in ("spans", "tokens", "ptr"):
         assert np.array_equal(getattr(chunks, field), getattr(whole, field))
 
 
@@ -219,4 +211,4 @@ def test_of_30_megabytes_the_beginning_is_tokenised(tokenizer, monkeypatch):
 
     monkeypatch.setattr(chunking, "_token_starts", counting)
     chunks = chunk_texts(["All of it is text. " * 1_600_000], tokenizer, 64, 4)
-    assert len(chunks.spans) == 4 and chunks.truncated.all() and sum(lengths) < 10_000
+    assert len(chunks.spans) == 4 and sum(lengths) < 10_000
