@@ -1,6 +1,6 @@
-"""Metrics against scikit-learn; the learning rate, fedprox and the local loop by hand."""
+"""Metrics against scikit-learn, and the learning rate by hand."""
 
-from math import cos, pi, sqrt
+from math import cos, pi
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, f1_score
 
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.metrics import accuracy, balanced_accuracy, count, macro_f1
-from dance_flwr.nn.training import learning_rate, proximal_term, train_epochs
+from dance_flwr.nn.training import learning_rate
 
 
 @given(
@@ -65,58 +65,3 @@ def test_the_cosine_rate_starts_whole_and_is_half_in_the_middle(round_, expected
     assert (
         learning_rate(RunConfig(rounds=4, learning_rate=0.1, lr_schedule="constant"), round_) == 0.1
     )
-
-
-class Point(torch.nn.Module):
-    """A model of one number."""
-
-    def __init__(self, value: float) -> None:
-        super().__init__()
-        self.value = torch.nn.Parameter(torch.tensor([value], dtype=torch.float64))
-
-
-def adam(start: float, slopes, rate: float) -> float:
-    """Adam (Kingma and Ba 2015) by hand; `slopes(w)` is the gradient."""
-    w, m, v = start, 0.0, 0.0
-    for step in range(1, slopes.epochs + 1):
-        g = slopes(w)
-        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
-        w -= rate * (m / (1 - 0.9**step)) / (sqrt(v / (1 - 0.999**step)) + 1e-8)
-    return w
-
-
-@pytest.mark.parametrize("strategy", ["fedavg", "fedprox"])
-@pytest.mark.parametrize("epochs", [1, 2, 5])
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_local_epochs_on_a_quadratic_by_hand(strategy, epochs, decay):
-    """Loss (w - 3)^2 from w = 1: gradient 2 (w - 3) + decay w, and mu (w - 1) under fedprox."""
-    config = RunConfig(
-        local_epochs=epochs,
-        weight_decay=decay,
-        learning_rate=0.1,
-        rounds=2,
-    )
-    model, mu = Point(1.0), 5.0 if strategy == "fedprox" else 0.0
-    with proximal_term(model, mu):
-        loss = train_epochs(model, lambda: (model.value - 3).square().sum(), config, round_=2)
-
-    def slope(w: float) -> float:
-        return 2 * (w - 3) + decay * w + mu * (w - 1)
-
-    slope.epochs = epochs
-    assert model.value.item() == pytest.approx(adam(1.0, slope, 0.05), rel=1e-7)
-    slope.epochs = epochs - 1
-    assert loss == pytest.approx((adam(1.0, slope, 0.05) - 3) ** 2, rel=1e-6)
-
-
-def test_parameters_outside_the_loss_stay():
-    """A parameter without a gradient stays, also with fedprox; a loss without any ends the loop."""
-    model = torch.nn.ModuleDict({"used": Point(1.0), "idle": Point(2.0)})
-    config = RunConfig(local_epochs=3, learning_rate=0.1)
-    with proximal_term(model, 0.01):
-        train_epochs(model, lambda: model["used"].value.square().sum(), config, round_=1)
-    assert model["idle"].value.item() == 2.0
-    assert model["used"].value.item() < 1.0
-    before = model["used"].value.item()
-    assert train_epochs(model, lambda: torch.tensor(7.0), config, round_=1) == 7.0
-    assert model["used"].value.item() == before

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -112,20 +111,3 @@ def test_a_rule_of_chunks_changes_selection_and_training(outside):
         assert row["evidence-chunks"] == row["condensed-nodes"]
     assert counts["entmax"][0]["evidence-chunks"] > counts["toy-rule"][0]["evidence-chunks"]
     assert losses["entmax"] != losses["toy-rule"]
-
-
-def test_a_name_that_is_taken_is_refused_in_one_line(installed, tmp_path):
-    folder = tmp_path / "clash" / "clash-1.0.dist-info"
-    folder.mkdir(parents=True)
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: clash\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text("[dance_flwr.methods]\ndance = toy_method:METHOD\n")
-    code = "from dance_flwr.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "run"],
-        env=with_packages(folder.parent, installed),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and "'dance'" in done.stderr

@@ -12,9 +12,7 @@ from support.builders import random_csr
 from support.models import equal, models
 
 from dance_flwr.federation.server.replies import statistics_of
-from dance_flwr.methods.server_side import entries_of
 from dance_flwr.nn.propagation import operator
-from dance_flwr.runs.result import load_model
 
 
 def random_client(seed, n=12, classes=3):
@@ -86,19 +84,6 @@ def test_clients_without_confidence_count_equally():
     weights = mixing_weights(accepted, torch.tensor([0.0, 0.0, 2.0]))
     assert weights.tolist() == [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]
     assert similar_pairs(torch.zeros(2, 3), 0.0).tolist() == [[True, False], [False, True]]
-
-
-def test_with_equal_confidence_and_all_pairs_it_is_the_uniform_mean(run, monkeypatch):
-    monkeypatch.setattr(fedgta, "confidence", lambda rows, degree: torch.tensor(3.7))
-    finished = run(method="fedgta", fedgta_epsilon=-1.0, rounds=1)
-    uploads, stored = models(finished), load_model(finished.folder)
-    assert finished.result["history"][0]["counts"]["pairs-accepted"] == 6
-    for name in uploads[0][0]:
-        mean = sum(uploads[client][0][name].double() for client in range(3)) / 3
-        for client in range(3):
-            torch.testing.assert_close(
-                entries_of(stored, client)[name].double(), mean, atol=1e-6, rtol=0
-            )
 
 
 def test_statistics_change_nothing_of_the_training_and_travel_as_declared(run):

@@ -13,24 +13,17 @@ import pytest
 from dance_flwr_studies import EXPERIMENTS, get_experiment
 from dance_flwr_studies.engine.cells import Row
 from dance_flwr_studies.engine.folder import FACTS, Study, settings_of
-from dance_flwr_studies.engine.llm_rows import NEEDS
 from dance_flwr_studies.engine.rows import Rows, load_rows
 from dance_flwr_studies.protocols.main_table import RIVALS
 from dance_flwr_studies.reports import paper_values as paper
 from dance_flwr_studies.reports.report import export_into, insert, write_report
 from dance_flwr_studies.reports.tables import NOTHING, groups, markdown
-from dance_flwr_studies.reports.trained_nodes import (
-    labelled_nodes,
-    nodes_trained_on,
-)
 from dance_flwr_studies.reports.verdicts import UNTESTED
 from study_support.rows import cells_of, facts_of, result_of, row_of, table_rows
 
-from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import parse
 from dance_flwr.disk import write_json
 from dance_flwr.errors import UserError
-from dance_flwr.methods import get_spec
 
 
 def fill(study, name, accuracies, **request):
@@ -70,18 +63,6 @@ def test_the_main_table_is_the_hand_computed_one():
     assert costs == ["dance", "7.5 (2 of 3)", "2.0 (2 of 3)"]
     # (18 + 12) / 2 labelled nodes
     assert table_rows(section, "fedavg-full")[-1] == ["fedavg-full", "15.0", "2.0"]
-
-
-def test_methods_without_a_model_have_the_papers_number_where_all_methods_were_wanted():
-    cells = cells_of("main-table", seeds=(0,))
-    section = get_experiment("main-table").render([row_of(cell, 0.5) for cell in cells])
-    asking = [name for name in METHODS if get_spec(name).card.needs_llm]
-    for name in asking:
-        (row,) = table_rows(section, name)
-        assert row[1:3] == ["full", NEEDS] and row[3] != NOTHING
-    few = [row_of(cell, 0.5) for cell in cells if cell.labels["method"] != "local-only"]
-    text = str(get_experiment("main-table").render(few).parts)
-    assert NEEDS not in text and "language model" not in text
 
 
 def test_dance_is_compared_with_all_that_was_asked_for_but_where_the_five_and_more_ran():
@@ -417,13 +398,6 @@ def test_what_is_no_study_is_refused_in_one_line(cli, tmp_path, write, message):
     assert done.code == 2 and len(done.err) == 1 and message in done.err[0]
 
 
-def test_labelled_nodes_of_a_round_are_those_of_the_loss():
-    (dance, *_) = [row_of(cell, 0.5) for cell in cells_of("main-table", methods=("dance",))]
-    assert labelled_nodes(dance) == 2.5 * nodes_trained_on(dance)
-    (full, *_) = [row_of(cell, 0.5) for cell in cells_of("main-table", methods=("fedavg-full",))]
-    assert labelled_nodes(full) == nodes_trained_on(full)
-
-
 def synthetic(method):
     """Return a row of a method whose condensed nodes are synthetic: they select no text."""
     row = row_of(next(iter(cells_of("main-table", methods=(method,)))), 0.5)
@@ -431,8 +405,3 @@ def synthetic(method):
     core = {"core_per_class": [{"a": 2, "b": 2}, {"a": 1, "b": 3}]}
     facts = {**row.result["facts"], **core}
     return replace(row, result={**row.result, "per_condensed_node": per_node, "facts": facts})
-
-
-def test_labelled_nodes_include_those_of_the_full_graph_where_the_loss_reads_it():
-    assert labelled_nodes(synthetic("gcond")) == 4.0
-    assert labelled_nodes(synthetic("fedgvd")) == 4.0 + (18 + 12) / 2

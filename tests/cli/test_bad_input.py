@@ -3,11 +3,8 @@ half-written.
 """
 
 import json
-import os
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -161,26 +158,6 @@ def test_a_table_and_its_evidence_are_two_files(called, tmp_path):
 
 
 # The real entry point, as a user calls it
-
-
-def shell(*arguments, home, **variables):
-    program = Path(sys.executable).parent / "dance-flwr"
-    environment = os.environ | {"HOME": str(home)} | variables
-    return subprocess.run(
-        [program, *map(str, arguments)], env=environment, capture_output=True, text=True, cwd=home
-    )
-
-
-def test_real_command_ends_in_one_line(tmp_path):
-    done = shell("run", "--data", "./nowhere", home=tmp_path)
-    lines = done.stderr.splitlines()
-    assert (
-        done.returncode == 2
-        and len(lines) == 1
-        and lines[0].startswith("error: ")
-        and "nowhere" in lines[0]
-    )
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 @pytest.mark.filterwarnings("default:.*empty text")  # here it is an error

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import evidence as naive
 from support.builders import random_csr, rows_of
-from torch.nn import functional as F
 
 from dance_flwr.client_data import agreement
 from dance_flwr.client_data.agreement import agreeing_edges, agreeing_texts
@@ -66,30 +65,6 @@ def test_texts_equal_those_of_loops(seed, n, density, temperature):
     exact = TextTable(table.chunks.double(), table.chunks_of, exact.nodes.double())
     expected = naive_texts(exact, rows, config)
     torch.testing.assert_close(condensed(exact, rows, config), expected, atol=1e-5, rtol=1e-4)
-
-
-def test_a_foreign_chunk_loses_against_one_that_the_neighbours_confirm():
-    """Two topics; every node has one chunk of its own and two of a random direction."""
-    rng = np.random.default_rng(5)
-    topics, n = unit(rng, 2, 32), 60
-    own = F.normalize(torch.tensor(topics[np.arange(n) % 2] + 0.1 * unit(rng, n, 32)), dim=1)
-    foreign = torch.tensor(unit(rng, 2 * n, 32)).view(n, 2, 32)
-    chunks = torch.cat([foreign[:, :1], own[:, None], foreign[:, 1:]], dim=1).reshape(3 * n, 32)
-    table = TextTable.from_chunks(chunks, torch.arange(0, 3 * n + 1, 3))
-    same = (np.arange(n)[:, None] - np.arange(n)) % 2 == 0
-    adjacency = same & (rng.random((n, n)) < 0.2)
-    adjacency = np.triu(adjacency, 1)
-    adjacency = adjacency | adjacency.T
-    degree = adjacency.sum(1)
-    rows = Ragged(
-        torch.tensor(np.concatenate([[0], degree.cumsum()])),
-        torch.tensor(np.concatenate([np.flatnonzero(line) for line in adjacency])),
-    )
-    assert degree.min() > 0
-    before = (F.normalize(table.nodes, dim=1) * own).sum(1)
-    after = (F.normalize(condensed(table, rows), dim=1) * own).sum(1)
-    assert float(before.mean()) < 0.75
-    assert float(after.mean()) > 0.98
 
 
 def test_an_edge_between_topics_weighs_less_than_one_within():

@@ -62,16 +62,6 @@ def test_names_are_those_of_this_package_then_the_others_sorted(install):
     assert "a-toy" in registry and "z-own" in registry and "c-toy" not in registry
 
 
-def test_an_unknown_name_lists_the_choices(install):
-    install({"a-toy": "toy_a:A"})
-    registry = Registry(GROUP, "toy", {"own": "m:X"})
-    assert refused(registry.get, "far") == "toy: expected one of own, a-toy, found 'far'"
-    line = refused(registry.check, ["own", "A-toi", "far"], "--toys")
-    assert line.endswith(
-        "--toys: expected one of own, a-toy, found 'A-toi', 'far'; did you mean 'a-toy'?"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

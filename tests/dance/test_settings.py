@@ -7,8 +7,7 @@ from support.builders import lists, make_client, ragged, random_csr, rows_of, sp
 
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.text_table import pooling_weights
-from dance_flwr.config.tree import RunConfig, flatten, parse
-from dance_flwr.dance.config import PAPER, DanceConfig
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import neighbour_labels, predict
 from dance_flwr.dance.nodes import Pool, Prediction, condense_nodes, node_budget
 from dance_flwr.dance.passes import Reader
@@ -206,21 +205,6 @@ def test_every_variant_runs_and_leaves_evidence_that_verifies(run, reference, cl
     finished, full = run(**few, **keys), reference(**few)
     assert finished.result["history"][1]["loss"] != full.result["history"][1]["loss"]
     assert cli("evidence", "verify", finished.folder).code == 0
-
-
-def test_paper_switches_every_extension_off_and_nothing_else():
-    extended = {"dance.coverage-penalty": 3.0, "ema-decay": 0.9, "smoothing": "correct-and-smooth"}
-    config = parse({"paper": True, "condensation-ratio": 0.04, "dance.hop2-budget": 3, **extended})
-    values = flatten(config)
-    assert {key: values[key] for key in PAPER} == PAPER and values["dance.hop2-pool"] == 3
-    others = (
-        values.keys()
-        - PAPER.keys()
-        - {"paper", "condensation-ratio", "dance.hop2-budget", "dance.hop2-pool"}
-    )
-    defaults = flatten(RunConfig())
-    assert all(values[key] == defaults[key] for key in others)
-    assert parse(values) == config
 
 
 def test_a_random_core_has_the_budget_and_ignores_labels():

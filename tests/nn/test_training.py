@@ -10,15 +10,16 @@ from dance_flwr.methods.plain_method import LabelledGraph, train_on
 from dance_flwr.methods.whole_graph import train_on_graph
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.nn.propagation import operator
-from dance_flwr.nn.training import class_weights, train_epochs
+from dance_flwr.nn.training import class_weights, learning_rate, train_epochs
 
 BALANCED = parse({"loss-weights": "balanced", "local-epochs": 1, "dropout": 0.0})
 LABELS = torch.tensor([0, 0, 0, 0, 0, 0, 2, 2, -1, -1])
 
 
 def test_epochs_step_as_the_optimizer_of_torch_bit_by_bit():
-    """Also a parameter that has no gradient in some epochs."""
-    config, found = parse({"local-epochs": 4, "weight-decay": 0.01, "learning-rate": 0.1}), []
+    """At the rate of the round; also a parameter that has no gradient in some epochs."""
+    config = parse({"local-epochs": 4, "weight-decay": 0.01, "learning-rate": 0.1, "rounds": 4})
+    found = []
     for by_class in (False, True):
         torch.manual_seed(1)
         model, epochs = torch.nn.ModuleList([torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)]), []
@@ -30,14 +31,14 @@ def test_epochs_step_as_the_optimizer_of_torch_bit_by_bit():
             return sum(layer(inputs).square().sum() for layer in read)
 
         if by_class:
-            options = {"lr": config.learning_rate, "weight_decay": config.weight_decay}
+            options = {"lr": learning_rate(config, 3), "weight_decay": config.weight_decay}
             optimizer = torch.optim.Adam(model.parameters(), **options, fused=True)
             for _ in range(config.local_epochs):
                 optimizer.zero_grad()
                 loss_of().backward()
                 optimizer.step()
         else:
-            train_epochs(model, loss_of, config, round_=1)
+            train_epochs(model, loss_of, config, round_=3)
         found.append(list(model.parameters()))
     assert all(map(torch.equal, *found))
 
