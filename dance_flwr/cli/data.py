@@ -1,7 +1,7 @@
 """`dance-flwr data`: fetch and import graphs, and show what graphs and partitions hold."""
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +10,7 @@ import typer
 
 from dance_flwr.cli.options import AsJson, graphs, print_json
 from dance_flwr.config.paths import MANIFEST, shipped
+from dance_flwr.data.imports.options import Options
 from dance_flwr.errors import DataError, counted
 
 app = typer.Typer(
@@ -19,32 +20,6 @@ app = typer.Typer(
     help="Fetch, import and show graphs.",
 )
 
-# Options of `data import` that are fields of `imports.options.Options`: default, and help.
-_OPTIONS: dict[str, tuple[Any, str]] = {
-    "text": ("", "column or attribute of the texts; several separated by commas"),
-    "label": ("", "column or attribute of the labels; `none` for no labels"),
-    "id": ("", "column or attribute of the node ids"),
-    "source": ("", "column of the first end of an edge"),
-    "target": ("", "column of the second end of an edge"),
-    "edges_from": ("", "column of a node table with the ids of each node's neighbours"),
-    "edge_weight": ("", "column of the weights of edges; left out by default"),
-    "edge_text": ("", "`append` keeps relation and description of edges as texts"),
-    "dangling": (
-        "refuse",
-        "edges that name an unknown node: refuse, drop (at most half), or the number to drop",
-    ),
-    "nameless": ("refuse", "nodes without an id: refuse, or drop"),
-    "duplicates": (
-        "refuse",
-        "nodes with the same id: refuse, keep the first, or merge their texts",
-    ),
-    "unlabelled": (",-1,-1.0,nan,none,null", "labels that mean no label, separated by commas"),
-    "missing": ("", "labels and texts that mean none, separated by commas, such as NA"),
-    "encoding": ("", "of text files that are not UTF-8 or UTF-16, such as latin-1"),
-    "delimiter": ("", "of CSV files; detected by default"),
-    "quoting": ("", "of CSV files: standard, backslash or none; detected by default"),
-    "split_index": (0, "index of the mask to use as the split"),
-}
 _EXAMPLE_CHARACTERS = 240
 
 
@@ -70,17 +45,20 @@ def fetch(
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that takes `_OPTIONS` in place of `**options`."""
+    """Return a command that takes the fields of `Options` in place of `**options`."""
     own = [each for each in signature(command).parameters.values() if each.kind != each.VAR_KEYWORD]
-    further = [
-        Parameter(
-            name,
-            Parameter.KEYWORD_ONLY,
-            default=default,
-            annotation=Annotated[type(default), typer.Option(help=text)],
-        )
-        for name, (default, text) in _OPTIONS.items()
-    ]
+    further = []
+    for item in fields(Options):
+        if text := item.metadata.get("help"):
+            default = ",".join(item.default) if isinstance(item.default, tuple) else item.default
+            further.append(
+                Parameter(
+                    item.name,
+                    Parameter.KEYWORD_ONLY,
+                    default=default,
+                    annotation=Annotated[type(default), typer.Option(help=text)],
+                )
+            )
     command.__signature__ = Signature([*own, *further])  # type: ignore[attr-defined]
     return command
 
@@ -118,7 +96,6 @@ def import_(
     """
     from dance_flwr.config.plugins import DATASETS
     from dance_flwr.data.imports.importer import import_graph, look_at
-    from dance_flwr.data.imports.options import Options
     from dance_flwr.data.imports.report import summary_lines
     from dance_flwr.evidence.review import labels_of
 

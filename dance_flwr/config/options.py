@@ -15,7 +15,9 @@ FlatFields = dict[str, Field[Any]]  # flat key -> dataclass field, whose default
 BOUNDS = (("gt", ">", gt), ("ge", ">=", ge), ("le", "<=", le), ("lt", "<", lt))
 
 
-def option(default: Value, text: str, *, choices: Collection[str] = (), **bounds: float) -> Any:
+def option(
+    default: Value | tuple[str, ...], text: str, *, choices: Collection[str] = (), **bounds: float
+) -> Any:
     """Declare one configuration key: its default, its help text and the values it accepts.
 
     Parameters

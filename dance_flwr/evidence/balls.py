@@ -1,44 +1,12 @@
 """Neighbourhoods of nodes within some distance."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import scipy.sparse as sp
 import torch
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from dance_flwr.nn.ragged import Ragged
-
-
-@dataclass(frozen=True)
-class Balls:
-    """The nodes within some hops of each of I targets, themselves included.
-
-    Attributes
-    ----------
-    distinct : one row per distinct target, nodes in ascending order
-    row : [I] int64, the row of each target
-    """
-
-    distinct: Ragged
-    row: Int64[Tensor, "I"]
-
-    @classmethod
-    def of(cls, rows: Ragged, targets: Int64[Tensor, "I"], radius: int) -> "Balls":
-        """Grow the balls edge by edge in the graph of these rows of neighbours."""
-        # One target may occur in many cases: its ball is grown once.
-        nodes, row = torch.unique(targets, return_inverse=True)
-        single = Ragged(torch.arange(nodes.numel() + 1, device=nodes.device), nodes)
-        return cls(nodes_around(rows, single, radius), row)
-
-    def sizes(self) -> Int64[Tensor, "I"]:
-        """Return the number of nodes around each target, [I] int64."""
-        return self.distinct.ptr.diff()[self.row]
-
-    def take(self, cases: Int64[Tensor, "j"]) -> Ragged:
-        """Return the nodes around the targets of these cases ([j] int64) as j rows."""
-        return self.distinct.take(self.row[cases])
 
 
 def nodes_around(rows: Ragged, starts: Ragged, radius: int) -> Ragged:
@@ -76,3 +44,16 @@ def max_around(rows: Ragged, radius: int) -> Int64[Tensor, "n"]:
         walks = torch.ones_like(largest).index_add_(0, owner, largest[rows.index])
         largest = walks.clamp(max=rows.num_rows)
     return largest
+
+
+def among(
+    rows: Int64[Tensor, "E"], entries: Int64[Tensor, "E"], others: Ragged
+) -> Bool[Tensor, "E"]:
+    """Whether each entry is also in that row of `others`; [E] bool.
+
+    Parameters
+    ----------
+    rows : number of each entry's row in `others`
+    """
+    size = 1 + max((int(part.max()) for part in (entries, others.index) if part.numel()), default=0)
+    return torch.isin(rows * size + entries, others.rows() * size + others.index)

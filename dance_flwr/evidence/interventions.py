@@ -6,6 +6,7 @@ the prediction of the whole client with the changed bank; the graph and its weig
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from dance_flwr.dance.inference import DEPLOYED, predict, views_of
 from dance_flwr.dance.nodes import Prediction
 from dance_flwr.dance.passes import Reader, pass_of_texts, projected_texts
 from dance_flwr.dance.text import chunks_of_neighbours
-from dance_flwr.evidence.balls import Balls, max_around, nodes_around
+from dance_flwr.evidence.balls import among, max_around, nodes_around
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.evidence.replicas import (
     Halved,
@@ -34,6 +35,19 @@ TEXT_HOPS = 2  # where the evidence of a node comes from
 # at least as many replicas as the client has nodes.
 _NODES_PER_PASS = 65_536
 _NODES_AT_ONCE = 4_000_000  # replicas to search for before they are divided into passes
+
+
+class _Read(NamedTuple):
+    """Nodes that need replicas for each of I targets: `distinct` by distinct target, and its row.
+
+    One target may occur in many cases: its nodes are found once.
+    """
+
+    distinct: Ragged
+    row: Tensor
+
+    def take(self, cases: Tensor) -> Ragged:
+        return self.distinct.take(self.row[cases])
 
 
 def repredict(
@@ -54,7 +68,8 @@ def repredict(
     """
     changes = remaining
     if texts_elsewhere:
-        changes = difference(near_chunks(explainer.data, targets), remaining)
+        near = near_chunks(explainer.data, targets)
+        changes = near.keep(~among(near.rows(), near.index, remaining))
     return predict_changed(explainer, targets, changes, texts_elsewhere=texts_elsewhere)
 
 
@@ -152,8 +167,9 @@ def max_replicas(explainer: Explainer, targets: Tensor, owners: Ragged) -> Tenso
 
 def near_chunks(data: ClientData, nodes: Tensor) -> Ragged:
     """Return every chunk within two hops of each node, whatever the fan-out; one row per node."""
-    near = Balls.of(data.graph.rows, nodes, TEXT_HOPS).take(_every(nodes))
-    return chunks_of_neighbours(near, data.table.chunks_of)
+    distinct, row = torch.unique(nodes, return_inverse=True)
+    near = nodes_around(data.graph.rows, data.graph.hops().zero(distinct), TEXT_HOPS)
+    return chunks_of_neighbours(near.take(row), data.table.chunks_of)
 
 
 def _lean(explainer: Explainer) -> bool:
@@ -183,7 +199,7 @@ def _changed_radius(explainer: Explainer) -> int:
     return 2 * reach + TEXT_HOPS if _everyone_reads(explainer) else reach
 
 
-def _changed(explainer: Explainer, owners: Ragged, read: Balls) -> Ragged:
+def _changed(explainer: Explainer, owners: Ragged, read: _Read) -> Ragged:
     """Return the nodes that change where texts of `owners` do, as far as they are read; rows."""
     rows, radius = explainer.data.graph.rows, _changed_radius(explainer)
     changed = nodes_around(rows, owners, radius)
@@ -193,14 +209,14 @@ def _changed(explainer: Explainer, owners: Ragged, read: Balls) -> Ragged:
     return changed.keep(around.place(read.row[changed.rows()], changed.index) >= rows.num_rows)
 
 
-def _read(explainer: Explainer, targets: Tensor) -> Balls:
+def _read(explainer: Explainer, targets: Tensor) -> _Read:
     """Return the nodes around each target that need replicas wherever texts change."""
     rows, hops = explainer.data.graph.rows, explainer.data.graph.hops(explainer.settings.fan_out)
-    if not _lean(explainer):
-        return Balls.of(rows, targets, _read_radius(explainer))
-    # Of those at hop 2, the difficulty is read.
     nodes, row = torch.unique(targets, return_inverse=True)
-    return Balls(concat_rows([hops.zero(nodes), hops.two(nodes)]), row)
+    if not _lean(explainer):
+        return _Read(nodes_around(rows, hops.zero(nodes), _read_radius(explainer)), row)
+    # Of those at hop 2, the difficulty is read.
+    return _Read(concat_rows([hops.zero(nodes), hops.two(nodes)]), row)
 
 
 def _every(rows: Tensor) -> Tensor:
@@ -221,14 +237,6 @@ def _client(
     lists = ReplicatedHops((hops.zero(origin), hops.one(origin), hops.two(origin)), replicas, nodes)
     graph = ReplicatedGraph(lists, halved.replicated(replicas))
     return ReplicatedClient.of(data, replicas, bank, graph)
-
-
-def difference(entries: Ragged, others: Ragged) -> Ragged:
-    """Return the entries that are not in the same row of `others`."""
-    size = 1 + max(int(part.max()) if part.numel() else 0 for part in (others.index, entries.index))
-    return entries.keep(
-        ~torch.isin(entries.rows() * size + entries.index, others.rows() * size + others.index)
-    )
 
 
 def _passes(sizes: Tensor, max_size: int) -> Iterator[Tensor]:
@@ -257,10 +265,7 @@ def _changed_table(
     shared = table if texts_elsewhere else _blank(table)
     # Replicas share the chunk embeddings and differ in the chunks that they have.
     before = table.chunks_of.take(replicas.origin)
-    total = table.chunks.size(0)
-    named = torch.isin(
-        replicas.case[before.rows()] * total + before.index, changes.rows() * total + changes.index
-    )
+    named = among(replicas.case[before.rows()], before.index, changes)
     after = before.keep(~named if texts_elsewhere else named)
     changed = torch.nonzero(after.ptr.diff() != before.ptr.diff()).flatten()
     rest = after.take(changed)

@@ -8,6 +8,7 @@ from torch import Tensor
 from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.dance.selection import HOPS
 from dance_flwr.dance.text import chunks_of_neighbours
+from dance_flwr.evidence.balls import among
 from dance_flwr.nn.hops import HopLists
 from dance_flwr.nn.ragged import Ragged, concat_rows
 
@@ -40,12 +41,7 @@ class Pool:
 
     def contains(self, chunks: Ragged) -> Tensor:
         """Whether each chunk of the pool is among the `chunks` of its row; [E] bool."""
-        size = 1
-        if self.chunks.index.numel():
-            size += int(torch.cat([self.chunks.index, chunks.index]).max())
-        return torch.isin(
-            self.chunks.rows() * size + self.chunks.index, chunks.rows() * size + chunks.index
-        )
+        return among(self.chunks.rows(), self.chunks.index, chunks)
 
     def row_and_hop(self) -> Tensor:
         """Return one number per pair of row and hop, 3 row + hop; [E] int64, ascending."""

@@ -5,9 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from dance_flwr.cli.data import _OPTIONS, app
+from dance_flwr.cli.data import app
 from dance_flwr.data.graphs.catalogue import CATALOGUE
-from dance_flwr.data.imports.options import DEFAULTS
 from dance_flwr.errors import UserError
 
 NODES = """\
@@ -127,9 +126,3 @@ def test_a_run_reads_the_same_files(tmp_path):
     assert load_graph(str(graph)).texts == ["one"]
     assert absolute_source(str(graph), tmp_path) == str(graph)
     assert source_identity(str(graph)) != before
-
-
-def test_every_option_of_an_import_has_its_default():
-    expected = vars(DEFAULTS) | {"unlabelled": ",".join(DEFAULTS.unlabelled), "missing": ""}
-    defaults = {name: default for name, (default, _) in _OPTIONS.items()}
-    assert defaults | {"header": True, "labels": {}} == expected

@@ -1,19 +1,14 @@
 """What a user says about files that do not say it themselves."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
+from dance_flwr.config.options import option
 from dance_flwr.errors import UserError
 
 NO_LABELS = "none"
 # Why (decision 28): tools write a missing class in these ways; a class of such a name is rarer.
 UNLABELLED_VALUES = ("", "-1", "-1.0", "nan", "none", "null")
-_CHOICES = {
-    "edge-text": ("", "append"),
-    "nameless": ("refuse", "drop"),
-    "duplicates": ("refuse", "first", "merge"),
-    "quoting": ("", "standard", "backslash", "none"),
-}
 
 
 @dataclass(frozen=True)
@@ -22,60 +17,72 @@ class Options:
 
     Attributes
     ----------
-    text : one column, or several separated by commas, whose texts are joined by newlines
-    label : column of the labels; `none` for a graph without labels
-    labels : id -> class of nodes whose label another source knows better than the files
-    id : column of the node ids
-    source, target : columns of the two ends of an edge
-    edges_from : column of a node table that names the neighbours of each node: a list of ids, ids
-        separated by semicolons, commas or bars, or one id
-    edge_weight : column of the weights of edges; empty leaves weights out
-    edge_text : "append" keeps relation and description of each edge as its text; empty leaves
-        them out
-    dangling : "refuse" edges that name an unknown node, "drop" them if they are at most half of
-        all, or the number of edges that may be dropped
-    nameless : "refuse" nodes without an id, or "drop" them and the edges at them
-    duplicates : "refuse" an id that is there twice, keep its "first" row, or "merge" its rows:
-        their texts are joined by newlines, and the other values must be the same
-    unlabelled : labels that mean "no label", compared without case and surrounding space
-    missing : labels and texts that mean "none", such as `NA`, compared in the same way
-    encoding : of text files; empty for UTF-8, or UTF-16 by its byte-order mark
-    delimiter : of tables in text files; empty to detect it
-    quoting : "standard" (a quote in a value is doubled), "backslash" (it is escaped) or "none"
-        (quotes mean nothing) in tables in text files; empty to detect it
     header : whether tables in text files begin with the names of their columns
-    split_index : index of the split if there are several masks
+    labels : id -> class of nodes whose label another source knows better than the files
 
     Raises
     ------
-    UserError : an option has another value than those above
+    UserError : an option has a value that it does not accept
     """
 
-    text: str = ""
-    label: str = ""
-    id: str = ""
-    source: str = ""
-    target: str = ""
-    edges_from: str = ""
-    edge_weight: str = ""
-    edge_text: str = ""
-    dangling: str = "refuse"
-    nameless: str = "refuse"
-    duplicates: str = "refuse"
-    unlabelled: tuple[str, ...] = UNLABELLED_VALUES
-    missing: tuple[str, ...] = ()
-    encoding: str = ""
-    delimiter: str = ""
-    quoting: str = ""
+    text: str = option(
+        "", "column or attribute of the texts; several, separated by commas, are joined by newlines"
+    )
+    label: str = option("", "column or attribute of the labels; `none` for no labels")
+    id: str = option("", "column or attribute of the node ids")
+    source: str = option("", "column of the first end of an edge")
+    target: str = option("", "column of the second end of an edge")
+    edges_from: str = option(
+        "",
+        "column of a node table with each node's neighbours: a list of ids, one, or several "
+        "separated by semicolons, commas or bars",
+    )
+    edge_weight: str = option("", "column of the weights of edges; left out by default")
+    edge_text: str = option(
+        "",
+        "`append` keeps relation and description of edges as texts",
+        choices=("", "append"),
+    )
+    dangling: str = option(
+        "refuse",
+        "edges that name an unknown node: refuse, drop (at most half), or the number to drop",
+    )
+    nameless: str = option(
+        "refuse",
+        "nodes without an id: refuse, or drop with their edges",
+        choices=("refuse", "drop"),
+    )
+    duplicates: str = option(
+        "refuse",
+        "nodes with the same id: refuse, keep the first, or merge their texts, where all other "
+        "values are the same",
+        choices=("refuse", "first", "merge"),
+    )
+    unlabelled: tuple[str, ...] = option(
+        UNLABELLED_VALUES,
+        "labels that mean no label, separated by commas, compared without case and space",
+    )
+    missing: tuple[str, ...] = option(
+        (), "labels and texts that mean none, separated by commas, such as NA"
+    )
+    encoding: str = option("", "of text files that are not UTF-8 or UTF-16, such as latin-1")
+    delimiter: str = option("", "of CSV files; detected by default")
+    quoting: str = option(
+        "",
+        "of CSV files: a quote in a value is doubled (standard) or escaped (backslash), or quotes "
+        "mean nothing (none); detected by default",
+        choices=("", "standard", "backslash", "none"),
+    )
+    split_index: int = option(0, "index of the mask to use as the split")
     header: bool = True
-    split_index: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, allowed in _CHOICES.items():
-            value = getattr(self, name.replace("-", "_"))
-            if value not in allowed:
-                expected = ", ".join(filter(None, allowed))
+        for item in fields(self):
+            choices, value = item.metadata.get("choices"), getattr(self, item.name)
+            if choices and value not in choices:
+                expected = ", ".join(filter(None, choices))
+                name = item.name.replace("_", "-")
                 raise UserError(f"--{name}: expected {expected}, found {value!r}; correct it")
         if self.dangling not in ("refuse", "drop") and not self.dangling.isdecimal():
             raise UserError(

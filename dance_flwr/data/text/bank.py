@@ -132,15 +132,15 @@ class TextBank:
         """
         begin = time.perf_counter()
         by_key = {text_key(text): text for text in texts}
-        encoded = Chunks.none()
+        encoded = None
         if self._missing(by_key):
             line = f"waiting: another process is encoding for the text bank {self.folder}"
             lock = self.folder.with_suffix(".lock")
             with awaited_lock(lock, _PATIENCE, lambda: print(line, file=sys.stderr)):
                 # Another process may have written some of them meanwhile.
                 encoded = self._encode(self._missing(by_key), progress)
-        seconds = time.perf_counter() - begin
-        return BankStats(len(texts), len(encoded.ptr) - 1, len(encoded.tokens), seconds)
+        new = (len(encoded.ptr) - 1, len(encoded.tokens)) if encoded else (0, 0)
+        return BankStats(len(texts), *new, time.perf_counter() - begin)
 
     def gather(self, texts: Sequence[str]) -> BankSlice:
         """Return the chunks of these texts, in order."""

@@ -54,12 +54,6 @@ class Chunks:
     tokens: NDArray[np.int32]
     ptr: NDArray[np.int64]
 
-    @classmethod
-    def none(cls) -> "Chunks":
-        """Return the chunks of no text."""
-        empty = np.zeros(0, np.int32)
-        return cls(empty.reshape(0, 2), empty, np.zeros(1, np.int64))
-
 
 def chunk_texts(texts: Sequence[str], tokenizer: Any, max_tokens: int, max_chunks: int) -> Chunks:
     """Split texts into sentences and pack consecutive sentences greedily into chunks.
