@@ -154,13 +154,14 @@ def _text(facts: dict[str, Any]) -> str:
 
 def render(status: "Status") -> str:
     """Return a status as lines of text."""
-    from dance_flwr.runs.run import FINISHED
+    from dance_flwr.runs.run import FINISHED, RUNNING
     from dance_flwr.terminal import duration, pace, size
 
     rounds = "?" if status.rounds is None else str(status.rounds)
     reason = f": {status.reason}" if status.reason else ""
+    run = status.run or ("gathers its clients" if status.state == RUNNING else "unnamed")
     rows = [
-        ("run", f"{status.run or 'gathers its clients'} in {status.folder}"),
+        ("run", f"{run} in {status.folder}"),
         ("state", f"{status.state}{reason}"),
         ("round", f"{status.round} of {rounds}"),
     ]

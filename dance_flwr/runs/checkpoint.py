@@ -105,7 +105,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, folder: Path, *, own: bool = True) -> "Checkpoint":
-        """Read the checkpoint of a run's folder; `own`: only if this server wrote it.
+        """Read the checkpoint of a run's folder; `own`: only if this server and release wrote it.
 
         Raises
         ------
@@ -127,6 +127,10 @@ class Checkpoint:
             # Why (decision 20): a flipped bit would resume as another run.
             if stored != (digest := _digest(tensors, texts)):
                 raise ValueError("other content than it was written with; it is damaged")
+            facts = json.loads(texts["facts"])
+            protocol = facts["protocol"]
+            if own and protocol != PROTOCOL:
+                raise other_protocol(path, protocol)
             if own and not is_own(digest, keyed):
                 raise ResumeError(
                     f"{path}: expected a checkpoint of this server, found one altered, or with the "
@@ -137,8 +141,6 @@ class Checkpoint:
             for key in json.loads(texts["order"]):
                 group, _, name = key.partition("/")
                 arrays.setdefault(group, {})[name] = tensors[key]
-            facts = json.loads(texts["facts"])
-            protocol = facts["protocol"]
             facts["traffic"] = [{int(k): n for k, n in way.items()} for way in facts["traffic"]]
             for name in ("client_seconds", "described"):
                 facts[name] = {int(k): value for k, value in facts.get(name, {}).items()}

@@ -15,7 +15,7 @@ from dance_flwr.config.tree import FREE, RunConfig, flatten
 from dance_flwr.disk import write_text
 from dance_flwr.errors import ResumeError, UserError, counted
 from dance_flwr.fingerprint import PROTOCOL
-from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, Checkpoint, other_protocol
+from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, Checkpoint
 from dance_flwr.runs.result import whole_lines
 
 if TYPE_CHECKING:  # reading the status of a run needs no torch
@@ -32,10 +32,7 @@ def load_resumable(folder: Path) -> Checkpoint:
         raise ResumeError(
             f"{folder}: expected an interrupted run, found {RESULT} of a finished one; read that"
         )
-    checkpoint = Checkpoint.load(folder)
-    if checkpoint.protocol != PROTOCOL:
-        raise other_protocol(folder, checkpoint.protocol)
-    return checkpoint
+    return Checkpoint.load(folder)
 
 
 def begin(name: str, config: RunConfig, folder: Path) -> Checkpoint:
@@ -174,11 +171,11 @@ def forget(folder: Path) -> None:
 
 
 def how_to_resume(folder: Path) -> str:
-    """Return in one line how to resume the run in `folder`, "" if it cannot be resumed."""
+    """Return in one line how to resume the run in `folder`, or why not; "" without a checkpoint."""
     try:
         checkpoint = load_resumable(folder)
-    except ResumeError:
-        return ""
+    except ResumeError as error:
+        return str(error) if (folder / CHECKPOINT).exists() else ""
     return (
         f"{checkpoint.round} of {checkpoint.config.rounds} rounds are kept; resume with: "
         f"{_command(checkpoint, folder)}"

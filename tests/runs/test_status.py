@@ -144,6 +144,15 @@ def test_a_killed_run_says_how_to_go_on(seen, tmp_path, cli):
     )
 
 
+def test_a_run_whose_checkpoint_cannot_be_read_says_why_it_cannot_go_on(seen, tmp_path, cli):
+    with pytest.raises(Killed):
+        seen(stop_after(2, Killed()))
+    (tmp_path / "run" / "checkpoint.safetensors").write_bytes(b"of another release")
+    out = cli("status", tmp_path / "run").out
+    assert "expected a checkpoint of this version" in out and "start it again" in out
+    assert "interrupted" in out and "gathers" not in out
+
+
 def test_only_the_rounds_that_are_kept_count_after_a_kill(seen, tmp_path, monkeypatch):
     from dance_flwr.runs.checkpoint import Checkpoint
 
