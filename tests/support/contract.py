@@ -29,7 +29,7 @@ from dance_flwr.llm.config import LlmConfig
 from dance_flwr.methods import get_spec
 from dance_flwr.methods.contract import AskingMethod, RoundInfo, Uplink
 from dance_flwr.methods.label_reuse import LabelHalves
-from dance_flwr.methods.personal_parts import Personalised
+from dance_flwr.methods.personal_parts import Ditto, FedPer, Personalised
 from dance_flwr.methods.server_side import ServerSide
 from dance_flwr.runs.privacy_report import table
 from dance_flwr.runs.result import load_model
@@ -106,8 +106,9 @@ class Contract:
     def test_its_card_says_whose_model_is_scored(self, method):
         spec = get_spec(method)
         assert issubclass(spec.server_type(), ServerSide)
-        # The personal part of these stays at the client.
-        personal = issubclass(spec.server_type(), Personalised) or method in ("fedper", "ditto")
+        # The personal part of the latter stays at the client.
+        personal = issubclass(spec.server_type(), Personalised)
+        personal |= isinstance(spec.make_client(), FedPer | Ditto)
         assert spec.card.evaluation == ("personalised" if personal else "global")
         assert not spec.server or spec.uplink is Uplink.EACH
         assert not spec.server or method not in STRATEGIES, "a result names either in one place"
