@@ -1,9 +1,11 @@
 """What may change without PROTOCOL, and what may not.
 
-The schema of every message, of the state of runs and of packs stands in `golden/schema.json`. Keys
+The schema of every message, of the state of runs and of packs stands in `golden/schema.json`: a set
+of lines "place/name: type", in which numbers of rounds, clients and nodes are written as <n>. Keys
 of a run are compared by name and are no part of it.
 """
 
+import ast
 import json
 import os
 import re
@@ -12,8 +14,10 @@ import subprocess
 import sys
 from itertools import chain
 
+import numpy as np
 import pytest
-from support import schema
+from flwr.app import Array
+from safetensors import safe_open
 from support.graphs import EVERY_ROUND
 from support.killing import Killed, asks
 from support.node import Node
@@ -23,6 +27,7 @@ from support.project import PROJECT
 import dance_flwr
 from dance_flwr.config.plugins import BACKBONES, METHODS, STRATEGIES
 from dance_flwr.config.tree import flat_fields
+from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey
 from dance_flwr.federation.wire import messages
 
 GOLDEN = PROJECT / "tests" / "golden" / "schema.json"
@@ -52,6 +57,99 @@ RUNS |= {
 }
 
 
+def of_messages(messages):
+    """The entries of messages: type, stage of a masked sum, direction, record, name, type."""
+    lines, stages, model = set(), {}, None
+    for message in messages:
+        about = message.metadata
+        way, node = ("up", about.src_node_id) if about.src_node_id else ("down", about.dst_node_id)
+        records = dict(message.content) if message.has_content() else {}
+        if way == "down":
+            stages[node] = records.get(SECAGG_CONFIGS, {}).get(SecAggKey.STAGE)
+        place = " ".join(filter(None, (about.message_type, stages[node], way)))
+        for name, record in records.items():
+            entries = {f"/{key}: {value}" for key, value in of_mapping(record).items()}
+            if name == "arrays":  # most travel with every message to train or evaluate
+                model = model or entries
+            if name == "arrays" and entries == model:
+                lines |= {f"model{entry}" for entry in model} | {f"{place} arrays: the model"}
+            else:
+                lines |= {f"{place} {name}: {type(record).__name__}"}
+                lines |= {f"{place} {name}{entry}" for entry in entries}
+    return lines
+
+
+def of_file(path):
+    """The entries of a file that a run keeps; of JSON in it, too."""
+    entries = {}
+    if path.suffix == ".npz":
+        with np.load(path) as file:
+            entries = of_mapping(file)
+    elif path.suffix == ".safetensors":
+        with safe_open(path, "np") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            texts = dict(file.metadata() or {})
+        rows = tensors.get("history", np.empty(0, np.uint8)).tobytes().decode().splitlines()
+        entries = of_mapping(tensors) | of_mapping(texts)
+        texts.pop("config", None)  # its keys are those of every message
+        for name, text in [*texts.items(), *(("history", row) for row in rows)]:
+            entries |= of_json(name, text)
+    elif path.suffix in (".json", ".jsonl"):
+        for text in (
+            path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+        ):
+            entries |= of_json("", text)
+    return {f"{named(path.name)}/{name}: {kind}" for name, kind in entries.items()} or {
+        named(path.name)
+    }
+
+
+def of_json(name, text):
+    """The entries of a JSON object, whose names are joined by dots; none of any other text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return of_object(name, value) if isinstance(value, dict) else {}
+
+
+def of_object(name, value):
+    if not isinstance(value, dict):
+        return {name: type_of(value)}
+    items = [of_object(f"{name}.{named(key)}".strip("."), item) for key, item in value.items()]
+    return {key: kind for part in items for key, kind in part.items()} or {name: "dict"}
+
+
+def of_mapping(values):
+    return {named(key): type_of(value) for key, value in values.items()}
+
+
+def type_of(value):
+    if isinstance(value, Array):
+        value = value.numpy()
+    if isinstance(value, np.ndarray):  # the width of texts depends on the texts
+        return f"{'str' if value.dtype.kind == 'U' else value.dtype}, {value.ndim} dimensions"
+    if isinstance(value, list) and value:
+        return f"list of {', '.join(sorted({type_of(item) for item in value}))}"
+    return type(value).__name__
+
+
+def named(key):
+    return re.sub(r"(?<=-)\d+|^-?\d+$", "<n>", str(key))
+
+
+def of_client_app():
+    """What `client_app.py`, which the server sends to the nodes, uses of the package there."""
+    tree, modules, names = ast.parse((PROJECT / "client_app.py").read_text("utf-8")), {}, set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("dance_flwr"):
+            modules |= {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            names |= {f"{place}.{node.attr}" for place in [modules.get(node.value.id)] if place}
+    return set(modules.values()) | names
+
+
 def schema_of(run, folder, **keys):
     """The schema of messages, of state and of packs of a run with these keys."""
     kept = set()
@@ -60,16 +158,16 @@ def schema_of(run, folder, **keys):
         """Read the checkpoint while it is there."""
         config = message.content.config_records.get("config", {}) if message.has_content() else {}
         if config.get("final") and not kept:
-            kept.update(schema.of_file(folder / "checkpoint.safetensors"))
+            kept.update(of_file(folder / "checkpoint.safetensors"))
 
     finished = run(**FAST, folder=folder, on_message=see, **keys)
-    parts = {"messages": schema.of_messages(finished.messages), "state": kept, "packs": set()}
+    parts = {"messages": of_messages(finished.messages), "state": kept, "packs": set()}
     for client in range(finished.config.clients):
         home = finished.partition / f"client-{client}" / "runs" / finished.result["run"]
         for path in home.rglob("*") if home.is_dir() else ():
             if path.is_file():
                 part = "packs" if path.parent.name == "evidence" else "state"
-                parts[part] |= schema.of_file(path)
+                parts[part] |= of_file(path)
     return parts
 
 
@@ -84,7 +182,7 @@ def lines_of(schemas):
             lines += [f"- {line}" for line in base - own[part]]
             if lines:
                 parts[part][name] = sorted(lines)
-    parts["client_app.py"] = sorted(schema.of_client_app())
+    parts["client_app.py"] = sorted(of_client_app())
     return parts
 
 

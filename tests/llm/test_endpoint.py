@@ -63,7 +63,7 @@ def test_its_counts_are_ours_where_the_tokeniser_is_the_same():
         assert found.completion_tokens == model.count(GOOD) == 2
 
 
-@pytest.mark.parametrize("way", ["no usage", *USAGES])
+@pytest.mark.parametrize("way", USAGES)
 def test_a_count_that_cannot_be_true_is_replaced_by_ours(way):
     with FakeEndpoint(way) as server:
         model = endpoint(server)

@@ -1,8 +1,7 @@
-"""An endpoint on loopback that replies as it is told: rightly, wrongly, late, or not at all."""
+"""An endpoint on loopback that replies as it is told: rightly, wrongly, or not at all."""
 
 import json
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 GOOD = '{"score": 3}'
@@ -55,45 +54,32 @@ class FakeEndpoint:
         way = self.ways.pop(0) if len(self.ways) > 1 else self.ways[0]
         if callable(way):
             way = way(body)
-        return self._by_name(way, body)
-
-    def _by_name(self, way, body):
-        if way in ("401", "403", "404", "413", "429", "500", "503"):
-            # As some servers do, it repeats what it was asked.
+        if way.isdigit():  # as some servers do, it repeats what it was asked
             return int(way), {"Retry-After": "0.01"}, {"error": {"message": json.dumps(body)}}
-        if way == "400 to schemas":
-            if "response_format" in body:
-                return 400, {}, {"error": {"message": "response_format is not supported"}}
-            return 200, {}, completion(body, GOOD)
+        if way == "400 to schemas" and "response_format" in body:
+            return 400, {}, {"error": {"message": "response_format is not supported"}}
         if way == "redirect":
             return 307, {"Location": self.elsewhere}, {}
-        if way == "slow":
-            self._released.wait(5)
-            return 200, {}, completion(body, GOOD)
-        if way == "late":
-            time.sleep(0.05)
-            return 200, {}, completion(body, GOOD)
-        if way == "truncated":
-            return 200, {}, completion(body, '{"score": 3}', finish="length")
-        if way == "schema ignored":
-            return 200, {}, completion(body, '{"relevance": "high"}')
-        if way == "prose":
-            return 200, {}, completion(body, "Certainly! I would say that they are related.")
-        if way == "no usage":
-            return 200, {}, {**completion(body, GOOD), "usage": None}
-        if way in USAGES:
-            return 200, {}, {**completion(body, GOOD), "usage": USAGES[way]}
         if way in SHAPES:
             return 200, {}, SHAPES[way]
-        return 200, {}, completion(body, way)
+        if way == "slow":
+            self._released.wait(5)
+        told = completion(body, TEXTS.get(way, way), "length" if way == "truncated" else "stop")
+        return 200, {}, told | ({"usage": USAGES[way]} if way in USAGES else {})
 
 
 USAGES = {
+    "no usage": None,
     "negative usage": {"prompt_tokens": -5, "completion_tokens": -1},
     "usage of nothing": {"prompt_tokens": 0, "completion_tokens": 0},
     "usage beyond belief": {"prompt_tokens": 10**15, "completion_tokens": 10**15},
     "usage in words": {"prompt_tokens": "many", "completion_tokens": True},
     "usage as a list": [1, 2],
+}
+TEXTS = dict.fromkeys(("400 to schemas", "slow", "truncated", *USAGES), GOOD)
+TEXTS |= {
+    "schema ignored": '{"relevance": "high"}',
+    "prose": "Certainly! I would say that they are related.",
 }
 SHAPES = {
     "no choices": {"choices": []},
@@ -105,7 +91,7 @@ SHAPES = {
 }
 
 
-def completion(body, text, finish="stop"):
+def completion(body, text, finish):
     """A right answer; its tokens are words, and 4 around each message."""
     sent = sum(len(message["content"].split()) + 4 for message in body["messages"])
     return {
