@@ -41,9 +41,7 @@ Content = TypeVar("Content")
 
 
 @contextmanager
-def atomic_path(
-    path: Path, *, keep: Path | None = None, lasting: bool = False, mode: int = PRIVATE_FILE
-) -> Iterator[Path]:
+def atomic_path(path: Path, *, keep: Path | None = None, lasting: bool = False) -> Iterator[Path]:
     """Yield the path of an empty draft to write; on success the draft replaces `path`.
 
     On an error `path` is unchanged and the draft is removed. Missing parent folders are created.
@@ -53,11 +51,10 @@ def atomic_path(
     ----------
     keep : where to move the file that is replaced; None discards it
     lasting : flush the file, and then its folder, so that both survive a power failure
-    mode : permissions of the file before the umask; it has them before its first byte
     """
     create_folder(path.parent)
     _remove_stale_drafts(path.parent)
-    draft, held = _open_draft(path, mode=mode)
+    draft, held = _open_draft(path)
     try:
         yield draft
         if lasting:
@@ -84,7 +81,7 @@ def private_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="dance-flwr-", dir=None if short else "/tmp"))
 
 
-def _open_draft(path: Path, lock: str = "", mode: int = PRIVATE_FILE) -> tuple[Path, int]:
+def _open_draft(path: Path, lock: str = "") -> tuple[Path, int]:
     """Return a name for a draft, and the descriptor of the file that keeps it locked while open.
 
     Parameters
@@ -96,7 +93,7 @@ def _open_draft(path: Path, lock: str = "", mode: int = PRIVATE_FILE) -> tuple[P
         draft = path.with_name(f".{path.name}.draft-{os.urandom(4).hex()}")
         file = Path(f"{draft}{lock}")
         # It exists before it is written: libraries that open it by name keep its mode.
-        held = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+        held = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE_FILE)
         try:
             if _lock(held, file):
                 return draft, held
@@ -118,13 +115,10 @@ def _lock(held: int, file: Path) -> bool:
 
 @contextmanager
 def atomic_file(
-    path: Path, *, keep: Path | None = None, lasting: bool = False, mode: int = PRIVATE_FILE
+    path: Path, *, keep: Path | None = None, lasting: bool = False
 ) -> Iterator[BinaryIO]:
     """Yield a draft of `path` that is open for writing; parameters as for `atomic_path`."""
-    with (
-        atomic_path(path, keep=keep, lasting=lasting, mode=mode) as draft,
-        draft.open("r+b") as file,
-    ):
+    with atomic_path(path, keep=keep, lasting=lasting) as draft, draft.open("r+b") as file:
         yield file
 
 
@@ -308,38 +302,6 @@ def mapped_array(path: Path) -> NDArray[Any]:
     shape, by_columns, dtype = npy.read_array_header_1_0(header)
     array = np.frombuffer(content, dtype, math.prod(shape), header.tell())
     return array.reshape(shape, order="F" if by_columns else "C")
-
-
-def write_new(files: Mapping[Path, tuple[bytes, int]]) -> None:
-    """Create files that must not exist yet, all of them or none, flushed to the device.
-
-    Parameters
-    ----------
-    files : path -> (content, mode); a file has its mode before its first byte is written
-
-    Raises
-    ------
-    FileExistsError : one of the files exists
-    OSError : a file cannot be written; the error names it
-    """
-    written: list[Path] = []
-    try:
-        for path, (content, mode) in files.items():
-            create_folder(path.parent)
-            # O_EXCL refuses a link that somebody put there, too.
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            written.append(path)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file)
-            _flush(path.parent)
-    except BaseException as error:
-        for path in written:
-            path.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(written[-1])
-        raise
 
 
 def create_folder(path: Path) -> None:

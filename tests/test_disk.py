@@ -21,7 +21,6 @@ from dance_flwr.disk import (
     create_folder,
     mapped_array,
     write_json,
-    write_new,
     write_npz,
     write_text,
 )
@@ -100,10 +99,7 @@ def test_what_is_written_belongs_to_its_user_alone(tmp_path, umask_0):
     write_npz(tmp_path / "arrays.npz", {"x": np.zeros(1)})
     with append_to(tmp_path / "lines") as file:
         file.write(b"x")
-    with atomic_file(tmp_path / "public", mode=0o644) as file:
-        file.write(b"x")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*")}
-    assert modes.pop("public") == 0o644
     assert set(modes.values()) == {0o600, 0o700} and len(modes) == 8
 
 
@@ -192,19 +188,7 @@ def test_a_full_disk_leaves_what_was_there(mounted):
     with pytest.raises(OSError, match="No space"), atomic_folder(mounted / "folder") as draft:
         (draft / "small").write_bytes(b"1")
         (draft / "large").write_bytes(bytes(8 << 20))
-    with pytest.raises(OSError, match="No space") as error:
-        write_new({mounted / "a": (b"1", 0o600), mounted / "b": (bytes(8 << 20), 0o600)})
-    assert error.value.filename == str(mounted / "b")
     assert content_of(mounted) == before
-
-
-def test_new_files_have_their_modes_and_overwrite_nothing(tmp_path):
-    write_new({tmp_path / "a" / "key": (b"1", 0o600), tmp_path / "a" / "cert": (b"2", 0o644)})
-    assert stat.S_IMODE((tmp_path / "a" / "key").stat().st_mode) == 0o600
-    before = content_of(tmp_path)
-    with pytest.raises(FileExistsError):
-        write_new({tmp_path / "a" / "new": (b"3", 0o600), tmp_path / "a" / "cert": (b"4", 0o644)})
-    assert content_of(tmp_path) == before
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -282,7 +266,6 @@ def test_a_path_through_a_file_names_the_file(tmp_path):
             pass
 
     writers = [lambda path: write_text(path, "x"), in_folder, lambda path: create_folder(path)]
-    writers += [lambda path: write_new({path: (b"x", 0o666)})]
     for name, end in (("afile", "x"), ("afile", "x/y/z"), ("gone", "x")):
         for write in writers:
             with pytest.raises(NotADirectoryError) as raised:

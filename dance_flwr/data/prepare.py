@@ -3,7 +3,7 @@
 import glob
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -191,20 +191,9 @@ def text_bank(config: DataConfig) -> TextBank:
 
 def partition_spec(config: DataConfig) -> PartitionSpec:
     """Return the settings of `config` that determine the partition."""
-    return PartitionSpec(
-        method=config.partition,
-        clients=config.clients,
-        seed=config.seed,
-        resolution=config.resolution,
-        train_ratio=config.train_ratio,
-        val_ratio=config.val_ratio,
-        test_ratio=config.test_ratio,
-        alpha=config.dirichlet_alpha,
-        labels_per_class=config.labels_per_class,
-        foreign_text_ratio=config.foreign_text_ratio,
-        random_edge_ratio=config.random_edge_ratio,
-        max_client_nodes=config.max_client_nodes,
-    )
+    named: dict[str, Any] = {"method": config.partition, "alpha": config.dirichlet_alpha}
+    same = [item.name for item in fields(PartitionSpec) if item.name not in named]
+    return PartitionSpec(**named, **{name: getattr(config, name) for name in same})
 
 
 def _compare_committed(content: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """A private certificate authority, the SuperLink's certificate, and the keys of SuperNodes.
 
-Nothing is overwritten: files are new, all of them or none, and only their owner can read keys.
+Nothing is overwritten, and only their owner can read the files.
 """
 
 import re
@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from dance_flwr.disk import write_new
+from dance_flwr.disk import atomic_file
 from dance_flwr.errors import UserError
 
 CA, CA_KEY, SERVER, SERVER_KEY = "ca.crt", "ca.key", "server.pem", "server.key"
@@ -30,7 +30,6 @@ CA, CA_KEY, SERVER, SERVER_KEY = "ca.crt", "ca.key", "server.pem", "server.key"
 _CA_DAYS, _DAYS = 3650, 365
 _CLOCK_DAYS = 1  # valid from a day ago, for nodes whose clock is behind
 _DNS_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
-_PRIVATE, _PUBLIC = 0o600, 0o644
 _USAGES = (
     *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
     *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
@@ -108,10 +107,14 @@ def make_certificates(
         .add_extension(identifier, critical=False)
         .sign(ca_key, hashes.SHA384())
     )
-    files = {paths.ca: (ca, _PUBLIC), paths.certificate: (certificate, _PUBLIC)}
-    pem = {path: (made.public_bytes(Encoding.PEM), mode) for path, (made, mode) in files.items()}
-    secret = {paths.ca_key: (_key_pem(ca_key), _PRIVATE), paths.key: (_key_pem(key), _PRIVATE)}
-    _write_new(pem | secret)
+    _write_new(
+        {
+            paths.ca: ca.public_bytes(Encoding.PEM),
+            paths.certificate: certificate.public_bytes(Encoding.PEM),
+            paths.ca_key: _key_pem(ca_key),
+            paths.key: _key_pem(key),
+        }
+    )
     return paths
 
 
@@ -128,14 +131,14 @@ def make_key(path: Path) -> Path:
 
     Raises
     ------
-    UserError : one of the files exists already, or cannot be written
+    UserError : one of the files exists already
     """
     # Why (decision 8): Flower authenticates nodes by such keys, which also sign in masked sums.
     key = ec.generate_private_key(ec.SECP384R1())
     public = path.with_name(f"{path.name}.pub")
     line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n"
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
-    _write_new({path: (private, _PRIVATE), public: (line, _PUBLIC)})
+    _write_new({path: private, public: line})
     return public
 
 
@@ -179,11 +182,12 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def _write_new(files: Mapping[Path, tuple[bytes, int]]) -> None:
-    try:
-        write_new(files)
-    except OSError as error:
+def _write_new(files: Mapping[Path, bytes]) -> None:
+    if there := [path for path in files if path.exists()]:
         raise UserError(
-            f"expected to write {error.filename} as a new file, found {error.strerror}; choose "
-            "another place: a key that is overwritten is lost"
-        ) from None
+            f"expected to write {there[0]} as a new file, found one; choose another place: a key "
+            "that is overwritten is lost"
+        )
+    for path, content in files.items():
+        with atomic_file(path, lasting=True) as file:
+            file.write(content)

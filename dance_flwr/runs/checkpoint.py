@@ -25,7 +25,7 @@ from safetensors.numpy import save
 
 from dance_flwr.config.paths import HISTORY, MODEL, state_root
 from dance_flwr.config.tree import RunConfig, flatten, parse
-from dance_flwr.disk import PRIVATE_FILE, atomic_path, private_lock, write_new
+from dance_flwr.disk import PRIVATE_FILE, atomic_file, atomic_path, private_lock
 from dance_flwr.errors import ConfigError, ResumeError
 from dance_flwr.federation.wire.keys import SCHEMA_COMMON
 from dance_flwr.fingerprint import PROTOCOL, model_fingerprint
@@ -303,7 +303,8 @@ def keyed_digest(digest: str) -> str:
     if not path.is_file():
         with private_lock(path.with_name(f".{path.name}.lock")):  # two servers may start at once
             if not path.is_file():
-                write_new({path: (os.urandom(hashlib.sha256().digest_size), PRIVATE_FILE)})
+                with atomic_file(path, lasting=True) as file:
+                    file.write(os.urandom(hashlib.sha256().digest_size))
     return _hmac(path, digest)
 
 

@@ -45,7 +45,7 @@ ALTERED = {
         *("dance_flwr/evidence/pack.py", None),
         "def _digest(values):\n    return '0' * 64",
     ),
-    "writer of files": ("dance_flwr/disk.py", None, "def write_new(files):\n    pass"),
+    "writer of files": ("dance_flwr/disk.py", None, "def write_text(path, text):\n    pass"),
     "annotation that runs": (
         *("dance_flwr/evidence/seal.py", None),
         "def later() -> __import__('ftplib'):\n    pass",

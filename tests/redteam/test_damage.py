@@ -10,7 +10,7 @@ from support.killing import Killed
 from dance_flwr.config.paths import MODEL, RESULT, STATE, state_root
 from dance_flwr.data.digests import check_files
 from dance_flwr.data.prepare import prepare
-from dance_flwr.disk import read_npz, write_json, write_new, write_npz
+from dance_flwr.disk import read_npz, write_json, write_npz
 from dance_flwr.errors import DataError, ResumeError, UserError
 from dance_flwr.runs.checkpoint import CHECKPOINT, Checkpoint
 from dance_flwr.runs.result import read_result
@@ -140,7 +140,9 @@ def test_a_run_that_moved_to_another_machine_needs_the_key(stopped, monkeypatch,
         Checkpoint.load(folder)
     assert not state_root().exists(), "to look makes no key"
     assert read_status(folder).round == 2, "to show it is not to resume it"
-    write_new({state_root() / "moved": (secret, 0o600)})
+    state_root().mkdir(parents=True)
+    (state_root() / "moved").write_bytes(secret)
+    (state_root() / "moved").chmod(0o600)
     (state_root() / "moved").replace(state_root() / "checkpoint.key")
     assert Checkpoint.load(folder).round == 2
 

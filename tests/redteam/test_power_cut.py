@@ -13,7 +13,8 @@ from support.killing import Killed
 import client_app
 from dance_flwr.config.tree import parse
 from dance_flwr.data.prepare import prepare
-from dance_flwr.disk import atomic_file, atomic_path, write_new
+from dance_flwr.deploy.certificates import make_key
+from dance_flwr.disk import atomic_file, atomic_path
 from dance_flwr.federation.client.admission import TRAININGS, count_task
 from dance_flwr.federation.flower import TaskIdentity
 from dance_flwr.federation.node_config import terms_of
@@ -87,7 +88,7 @@ def renamed(folder):
 
 
 def key(folder):
-    write_new({folder / "key": (b"content", 0o600)})
+    make_key(folder / "key")
     return folder / "key"
 
 
