@@ -11,7 +11,7 @@ import typer
 from dance_flwr.cli.options import AsJson, graphs, print_json
 from dance_flwr.config.paths import MANIFEST, shipped
 from dance_flwr.data.imports.options import Options
-from dance_flwr.errors import DataError, counted
+from dance_flwr.errors import counted
 
 app = typer.Typer(
     name="data",
@@ -138,13 +138,14 @@ def show(
     from rich.markup import escape
     from rich.table import Table
 
-    from dance_flwr.data.imports.describe import QUANTILES, describe
+    from dance_flwr.data.imports.describe import QUANTILES, check_stored, describe
     from dance_flwr.data.imports.loading import load_graph
     from dance_flwr.terminal import console
 
     root = _root()
-    facts = describe(load_graph(name, root))
-    _check(name, root)
+    graph = load_graph(name, root)
+    facts = describe(graph)
+    check_stored(graph, name, root)
     if as_json:
         print_json({"name": name, "quantiles": QUANTILES, **asdict(facts)})
         return
@@ -186,27 +187,6 @@ def _show_partition(manifest: Path, as_json: bool) -> None:
     else:
         console().print(table(content))
         typer.echo("\n".join(summary(content)))
-
-
-def _check(name: str, root: Path) -> None:
-    """Compare a stored graph with its report and its recorded files.
-
-    Raises
-    ------
-    DataError : the graph is not as it was stored
-    """
-    from dance_flwr.data.graphs.catalogue import CATALOGUE, imported_graphs
-    from dance_flwr.data.imports.describe import faults
-    from dance_flwr.data.imports.importer import read_report
-
-    if (folder := imported_graphs(root).get(name)) is None:
-        return  # nothing was recorded of a folder or a built-in graph; reading found no fault
-    if problems := faults(folder, name, root):
-        raise DataError(
-            f"{name}: {'; '.join(problems)}; remove {folder} and fetch or import it again"
-        )
-    if name in CATALOGUE:
-        CATALOGUE[name].check(read_report(folder)["counts"])
 
 
 def _root() -> Path:

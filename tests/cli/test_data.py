@@ -77,7 +77,7 @@ def test_import_and_show(call, mine, tmp_path):
     content = json.loads(card.read_text())
     content["counts"]["edges"] = 7
     card.write_text(json.dumps(content))
-    with pytest.raises(UserError, match="the report says 7, the tables hold 2"):
+    with pytest.raises(UserError, match="the report says 7 edges, the tables hold 2"):
         call("show", "g")
 
 
@@ -99,6 +99,9 @@ def test_options_reach_the_reader(call, tmp_path):
     names = ("--text", "a,b", "--label", "kind", "--id", "key")
     call("import", tmp_path / "n.csv", tmp_path / "e.csv", "--name", "g", *names)
     assert "one two" in call("show", "g")
+    tables = tmp_path / "n.csv", tmp_path / "e.csv"
+    call("import", *tables, "--name", "n", *names, "--label", "none")
+    assert "unlabelled" in call("show", "n")
     (tmp_path / "n.csv").write_bytes("key;a;b;kind\n1;café;two;-1\n2;x;y;?\n".encode("latin-1"))
     (tmp_path / "e.csv").write_text("one,two,w,is\n1,2,3,near\n1,9,1,far\n")
     names = (*names, "--source", "one", "--target", "two", "--edge-weight", "w")

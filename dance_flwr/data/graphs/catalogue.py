@@ -88,7 +88,7 @@ class Dataset:
     official : whether the published masks are the split; `split` then only describes them
     inductive : whether validation and test nodes, with their edges, are unseen in training
     text : content of a node's text
-    licence, remark : as stated by the source
+    licence : as stated by the source
     layout : file layout, see `dance_flwr.data.imports.layouts`
     files : files to download
     """
@@ -105,7 +105,6 @@ class Dataset:
     counting: str = BOTH_WAYS
     official: bool = False
     inductive: bool = False
-    remark: str = ""
 
     def edge_counts(self, counts: dict[str, int]) -> list[int]:
         """Return the edge counts that a paper may print for a graph, the one without loops first.
@@ -154,8 +153,6 @@ _ROWS = (
         licence="MIT",
         layout="wikics",
         official=True,
-        remark="20 official masks, chosen with --split-index; "
-        "the printed count includes each self loop once",
     ),
     Dataset(
         *("arxiv2023", 46198, 38863, 38),
@@ -168,7 +165,6 @@ _ROWS = (
         split=(0.63, 0.2, 0.17),
         layout="tape",
         counting=ONE_WAY,
-        remark="paper_info.csv has no direct download and must be put in place by hand",
     ),
     Dataset(
         *("instagram", 11339, 144010, 2),
@@ -190,8 +186,6 @@ _ROWS = (
         split=(0.25, 0.25, 0.5),
         text="name of the product",
         licence="none stated",
-        remark="names only: versions with review texts leak the label; "
-        "the path on the hub is not confirmed",
     ),
     Dataset(
         *("children", 76875, 1162522, 24),
@@ -215,7 +209,6 @@ _ROWS = (
         layout="ogbn",
         counting=ARCS,
         official=True,
-        remark="not in the paper; the official split is by year",
     ),
 )
 CATALOGUE: dict[str, Dataset] = {row.name: row for row in _ROWS}

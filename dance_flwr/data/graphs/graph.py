@@ -330,7 +330,7 @@ def edge_homophily(graph: TextGraph) -> float:
 
 def _reader() -> Any:
     """Return the module that applies the rules of import, loaded by name as plugins are."""
-    return import_module("dance_flwr.data.imports.in_memory")
+    return import_module("dance_flwr.data.imports.importer")
 
 
 def check_texts(texts: Sequence[str]) -> None:

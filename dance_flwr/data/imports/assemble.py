@@ -109,7 +109,7 @@ def _write_nodes(nodes: Any, classes: list[str], file: Path) -> None:
 def _write_edge_rows(edges: Any, ids: Any, file: Path) -> None:
     """Write edges with texts or weights, each row of the file as it stands."""
     edges = edges.filter(pc.not_equal(edges["source"], edges["target"]))
-    columns = {end: ids.take(edges[end].combine_chunks()) for end in ENDS[0]}
+    columns = {end: pc.take(ids, edges[end]) for end in ENDS[0]}
     if "text" in edges.column_names:
         texts = pc.if_else(pc.equal(edges["text"], ""), None, edges["text"])
         columns["text"] = texts.cast(pa.string())
@@ -279,7 +279,6 @@ class _Ids:
         self, ids: Any, where: str, report: ImportReport, rows_of: NDArray[np.int64] | None = None
     ) -> None:
         self.where, self._ids, self.report, self._rows_of = where, ids, report, rows_of
-        self.kind = np.int32 if len(ids) < 1 << 31 else np.int64
 
     def rows(self, values: Any, end: str) -> NDArray[np.int64]:
         """Return the row of the node of each id, [m] int64; -1 for an unknown one."""
@@ -324,9 +323,10 @@ def _edges(
     source: GraphFile, roles: Sequence[Chosen], options: Options, report: ImportReport, ids: _Ids
 ) -> Any:
     """Read the tables of edges, and count what of them is left out."""
-    kept: dict[str, list[Any]] = {"source": [], "target": []}
-    kept |= {"text": []} if options.edge_text else {}
-    kept |= {"weight": []} if options.edge_weight else {}
+    kinds = dict.fromkeys(ENDS[0], pa.int32() if report.counts["nodes"] < 1 << 31 else pa.int64())
+    kinds |= {"text": pa.large_string()} if options.edge_text else {}
+    kinds |= {"weight": pa.float32()} if options.edge_weight else {}
+    parts = [pa.schema(kinds).empty_table()]
     nameless = dangling = read = 0
     examples: list[str] = []
     for table, of in zip(source.edges, roles, strict=True):
@@ -347,12 +347,12 @@ def _edges(
                 end = "source" if ends["source"][row] < 0 else "target"
                 place = f"row {read - before + row + 1}"
                 examples.append(f"{place} {end} {values[end][row].as_py()!r}")
-            for end, rows in ends.items():
-                kept[end].append(rows[keep].astype(ids.kind))
-            if options.edge_weight:
-                kept["weight"].append(_weights(values, columns, table.where, read - before)[keep])
+            kept: dict[str, Any] = dict(ends)
             if options.edge_text:
-                kept["text"].append(_edge_texts(values, len(keep)).filter(pa.array(keep)))
+                kept["text"] = _edge_texts(values, len(keep))
+            if options.edge_weight:
+                kept["weight"] = _weights(values, columns, table.where, read - before)
+            parts.append(pa.table(kept).filter(pa.array(keep)).cast(parts[0].schema))
             read, dangling = read + len(keep), dangling + int(unknown.sum())
             nameless += int((~keep).sum() - unknown.sum())
         report.account(table.where, "edges")["rows"] += read - before
@@ -360,13 +360,7 @@ def _edges(
     if dangling:
         where = ", ".join(table.where for table in source.edges)
         _check_dangling(dangling, read - nameless, examples, options.dangling, (where, ids.where))
-    kinds = {"source": ids.kind, "target": ids.kind, "weight": np.float32}
-    joined: dict[str, Any] = {}
-    for name in list(kept):
-        parts = kept.pop(name)  # not held beside the column
-        nothing = np.empty(0, kinds.get(name))
-        joined[name] = join(parts) if name == "text" else np.concatenate([nothing, *parts])
-    return pa.table(joined)
+    return pa.concat_tables(parts)
 
 
 def _chunks(batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:

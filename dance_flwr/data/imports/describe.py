@@ -1,4 +1,4 @@
-"""Statistics of a graph for `data show`, and the faults that it reports."""
+"""What `data show` prints of a graph, and compares of a stored one."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.data.graphs.catalogue import CATALOGUE, downloads_folder
-from dance_flwr.data.graphs.folder import read_folder
+from dance_flwr.data.graphs.catalogue import CATALOGUE, downloads_folder, imported_graphs
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, UNLABELLED, TextGraph, edge_homophily
 from dance_flwr.data.imports.fetch import check_files
 from dance_flwr.data.imports.importer import read_report
+from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
 
 QUANTILES = (0, 25, 50, 75, 100)
@@ -81,34 +81,38 @@ def labelled_homophily(graph: TextGraph) -> float:
     return edge_homophily(labelled) if labelled.num_edges else float("nan")
 
 
-def faults(folder: Path, name: str, root: Path) -> list[str]:
-    """Return the faults of a stored graph, one line each, after reading it in full."""
-    graph = read_folder(folder)
+def check_stored(graph: TextGraph, name: str, root: Path) -> None:
+    """Compare a graph with what is recorded of it; nothing is of a folder or a built-in graph.
+
+    Raises
+    ------
+    DataError : the graph is not as it was stored
+    """
+    if (folder := imported_graphs(root).get(name)) is None:
+        return
     report = read_report(folder)
     counts = report.get("counts", {})
     actual = {"nodes": graph.num_nodes, "edges": graph.num_edges, "classes": len(graph.class_names)}
-    lines = [
-        f"{name}: the report says {counts[name]}, the tables hold {value}"
-        for name, value in actual.items()
-        if counts.get(name, value) != value
+    faults = [
+        f"the report says {counts[what]} {what}, the tables hold {value}"
+        for what, value in actual.items()
+        if counts.get(what, value) != value
     ]
-    lines += [
+    faults += [
         f"{file}: not as it was stored"
         for file, sha256 in report.get("tables", {}).items()
         if not (folder / file).is_file() or file_sha256(folder / file) != sha256
     ]
     # Without a report the graph was not imported, so its counts were never compared.
     if name in CATALOGUE and not report:
-        lines.append(f"{name}: no import.json, so the counts cannot be compared with the paper's")
-    lines += [
-        f"{file}: not the file that was first fetched"
-        for file in check_files(downloads_folder(root, name))
-    ]
-    if not (graph.labels >= 0).any():
-        lines.append("no node has a label")
-    if not any(text.strip() for text in graph.texts):
-        lines.append("no node has a text")
-    return lines
+        faults.append("no import.json, so the counts cannot be compared with the paper's")
+    fetched = check_files(downloads_folder(root, name))
+    faults += [f"{file}: not the file that was first fetched" for file in fetched]
+    if faults:
+        advice = f"remove {folder} and fetch or import it again"
+        raise DataError(f"{name}: {'; '.join(faults)}; {advice}")
+    if name in CATALOGUE:
+        CATALOGUE[name].check(counts)
 
 
 def _spread(values: NDArray[np.int64]) -> list[float]:

@@ -1,13 +1,14 @@
 """The one way in: read a user's files in a child process, store or return their graph.
 
-`import_graph` stores the graph under a name, whole or not at all, and `read_graph` returns it.
+`import_graph` stores the graph under a name, whole or not at all, and `read_graph` returns it; data
+frames, records and NetworkX follow the same rules.
 """
 
 import json
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ from typing import Any
 from dance_flwr.data.graphs.catalogue import CATALOGUE, graphs_folder
 from dance_flwr.data.graphs.folder import EDGES, NODES, stored_graph
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph
-from dance_flwr.data.imports.assemble import room_in
+from dance_flwr.data.imports.assemble import assemble, room_in
 from dance_flwr.data.imports.child import read_in_child
+from dance_flwr.data.imports.layouts import GraphFile
+from dance_flwr.data.imports.networks import of_networkx
 from dance_flwr.data.imports.options import DEFAULTS, Options
-from dance_flwr.data.imports.records import read_object
+from dance_flwr.data.imports.records import flat, read_object, record_table
 from dance_flwr.data.imports.report import left_out
+from dance_flwr.data.imports.tables import Piece, read_pieces
 from dance_flwr.disk import atomic_folder, write_text
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
@@ -103,10 +107,10 @@ def read_graph(paths: Path | str | Iterable[Path | str], **options: Any) -> Text
     files = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     # Resolved, as `.` has no name.
     name = files[0].resolve().name
-    return graph_by(partial(read_in_child, files, name, Options(**options)), name)
+    return _graph_by(partial(read_in_child, files, name, Options(**options)), name)
 
 
-def graph_by(read: Callable[[Path], dict[str, Any]], name: str) -> TextGraph:
+def _graph_by(read: Callable[[Path], dict[str, Any]], name: str) -> TextGraph:
     """Return the graph whose tables a function writes into a folder, as `prepare` does."""
     with tempfile.TemporaryDirectory(prefix="dance-flwr-") as folder:
         report = _read(read, Path(folder))
@@ -114,6 +118,45 @@ def graph_by(read: Callable[[Path], dict[str, Any]], name: str) -> TextGraph:
             warnings.warn(f"{name}: left out: {line}", stacklevel=3)
         hashes = {file: f"sha256:{sha256}" for file, sha256 in report["files"].items()}
         return stored_graph(Path(folder), name, hashes)
+
+
+def graph_of_frames(nodes: Any, edges: Any, name: str, options: Mapping[str, Any]) -> TextGraph:
+    """Return the graph of `TextGraph.from_pandas`."""
+    return graph_of_records(_rows(nodes), _rows(edges), name, options)
+
+
+def graph_of_records(
+    nodes: Iterable[Mapping[str, Any]],
+    edges: Iterable[Mapping[str, Any]] | None,
+    name: str,
+    options: Mapping[str, Any],
+) -> TextGraph:
+    """Return the graph of `TextGraph.from_records`."""
+    pieces = [
+        Piece(what, Path(what), what, record_table(what, what, partial(map, flat, records)))
+        for what, rows in (("nodes", nodes), ("edges", edges))
+        if rows is not None
+        for records in [list(map(dict, rows))]
+    ]
+    return _graph(read_pieces(pieces, Options(**options)), name, Options(**options))
+
+
+def graph_of_network(graph: Any, name: str, options: Mapping[str, Any]) -> TextGraph:
+    """Return the graph of `TextGraph.from_networkx`."""
+    return _graph(of_networkx(graph, "NetworkX", "network"), name, Options(**options))
+
+
+def _rows(frame: Any) -> Any:
+    """Return the rows of a frame of pandas; its index is a column without a name, or with one."""
+    columns = frame.reset_index(names=[name or "" for name in frame.index.names])
+    columns = columns.astype(object).where(columns.notna(), None)
+    return columns.rename(columns=str).to_dict("records")
+
+
+def _graph(file: GraphFile, name: str, options: Options) -> TextGraph:
+    return _graph_by(
+        lambda folder: {"files": {}, **assemble(file, options, folder).as_dict()}, name
+    )
 
 
 def _read(read: Callable[[Path], dict[str, Any]], folder: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from itertools import groupby
 
 from dance_flwr.data.graphs.graph import TextGraph
@@ -146,50 +145,48 @@ def choose(file: GraphFile, options: Options) -> tuple[list[Chosen], list[Chosen
     ------
     DataError : a table lacks its ids or ends, or none of a kind has the texts or a named column
     """
-    nodes, edges = [], []
-    for table in file.nodes:
-        of = partial(find, table, roles=file.roles)
-        parts = [options.text] if options.text in table.names else options.text.split(",")
-        found = {"id": of("id", options.id)}
-        found["text"] = [name for part in parts for name in of("text", part.strip())]
-        if options.label != NO_LABELS or NO_LABELS in table.names:
-            # A name on the screen that is the text is no class, unless somebody says so.
-            found["label"] = of("label", options.label, but=found["text"])
-        nodes.append(found | {role: of(role) for role in ("split", *TextGraph.columns(plain=True))})
-    for table in file.edges:
-        of = partial(find, table, roles=file.roles)
-        found = {end: of(end, getattr(options, end)) for end in ENDS[0]}
-        ends = [name for names in found.values() for name in names]
-        found |= {role: of(role, but=ends) for role in ("relation", "description")}
-        edges.append(found | {"weight": of("weight", options.edge_weight, but=ends)})
-    lacks = _lacks(file.nodes, nodes, "id", options.id, every=True)
-    is_one = any(options.text in table.names for table in file.nodes)
-    for part in [] if is_one else map(str.strip, options.text.split(",")):
-        of_part = [{"text": find(table, "text", part, file.roles)} for table in file.nodes]
-        lacks += _lacks(file.nodes, of_part, "text", part)
-    if options.label not in ("", NO_LABELS):
-        lacks += _lacks(file.nodes, nodes, "label", options.label)
+    found: dict[str, list[Chosen]] = {
+        "nodes": [{} for _ in file.nodes],
+        "edges": [{} for _ in file.edges],
+    }
+    lacks: list[Lack] = []
+
+    def fill(
+        rows: str, role: str, given: str = "", *, needed: str = "", but: Sequence[str] = ()
+    ) -> None:
+        """Find the columns of a role, which every table needs, or any, or none."""
+        tables = file.nodes if rows == "nodes" else file.edges
+        without: list[Lack] = []
+        for table, of in zip(tables, found[rows], strict=True):
+            taken = [name for other in but for name in of.get(other, ())]
+            if names := find(table, role, given, file.roles, taken):
+                of[role] = of.get(role, []) + names
+            else:
+                option = "edge-weight" if role == "weight" else role
+                without.append((table, given or role, f"--{option}"))
+        if needed == "every":
+            lacks.extend(without)
+        elif needed == "any" and len(without) == len(tables):
+            lacks.extend(without[:1])
+
+    columns = {name for table in file.nodes for name in table.names}
+    fill("nodes", "id", options.id, needed="every")
+    for part in [options.text] if options.text in columns else options.text.split(","):
+        fill("nodes", "text", part.strip(), needed="any")
+    if options.label != NO_LABELS or NO_LABELS in columns:
+        # A name on the screen that is the text is no class, unless somebody says so.
+        fill("nodes", "label", options.label, needed="any" * bool(options.label), but=["text"])
+    for role in ("split", *TextGraph.columns(plain=True)):
+        fill("nodes", role)
     for end in ENDS[0]:
-        lacks += _lacks(file.edges, edges, end, getattr(options, end), every=True)
-    if options.edge_weight:
-        lacks += _lacks(file.edges, edges, "weight", options.edge_weight)
+        fill("edges", end, getattr(options, end), needed="every")
+    for role in ("relation", "description"):
+        fill("edges", role, but=ENDS[0])
+    weight = options.edge_weight
+    fill("edges", "weight", weight, needed="any" * bool(weight), but=ENDS[0])
     if lacks:
         raise lacking(lacks)
-    return _without_empty(nodes), _without_empty(edges)
-
-
-def _without_empty(found: Sequence[Chosen]) -> list[Chosen]:
-    return [{role: names for role, names in of.items() if names} for of in found]
-
-
-def _lacks(
-    tables: Sequence[Table], found: Sequence[Chosen], role: str, name: str, *, every: bool = False
-) -> list[Lack]:
-    """Return the tables without a column of a role; only if none has it, the first."""
-    without = [table for table, of in zip(tables, found, strict=True) if not of[role]]
-    option = "--edge-weight" if role == "weight" else f"--{role}"
-    lacks = [(table, name or role, option) for table in without]
-    return lacks if every else lacks[:1] if len(without) == len(tables) else []
+    return found["nodes"], found["edges"]
 
 
 def lacking(lacks: Sequence[Lack]) -> DataError:

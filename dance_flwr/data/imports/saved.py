@@ -13,6 +13,7 @@ from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
 from dance_flwr.data.imports.options import DEFAULTS, Options
 from dance_flwr.data.imports.records import fault, read_object, unused
 from dance_flwr.data.imports.tables import Piece, open_table, read_pieces
+from dance_flwr.data.imports.torch_files import label_names
 from dance_flwr.errors import DataError, unknown
 
 _EDGE_FILES = ("edges.parquet", "edges.csv")
@@ -114,7 +115,4 @@ def _named(values: Any, names: list[str] | None, folder: Path, column: str) -> A
     if names is None or not pa.types.is_integer(values.type):
         return values
     numbers = pc.fill_null(values, -1).to_numpy(zero_copy_only=False)
-    if len(numbers) and not (numbers.min() >= -1 and numbers.max() < len(names)):
-        what = f"labels in -1..{len(names) - 1}, as {column!r} has {len(names)} class names"
-        raise fault(folder, what, f"{numbers.min()}..{numbers.max()}", "correct them")
-    return pa.array(names, pa.large_string()).take(pa.array(numbers, mask=numbers < 0))
+    return pa.array(label_names(numbers, names, f"{folder}: {column!r}"), pa.large_string())

@@ -33,7 +33,6 @@ from dance_flwr.data.imports.roles import (
     find,
     find_id,
     has_ends,
-    known_names,
     lacking,
     recognised,
 )
@@ -76,7 +75,7 @@ def open_table(file: Path, options: Options = DEFAULTS, **more: Any) -> Table:
         return json_lines(file, options)
     if suffix == ".json":
         return json_records(file, options)
-    return delimited(file, options, known_names(options), **more)
+    return delimited(file, options, **more)
 
 
 def _arrow_table(file: Path) -> Table:

@@ -6,7 +6,7 @@ import io
 import itertools
 import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from dance_flwr.data.imports.records import (
     record_table,
     suffix_of,
 )
+from dance_flwr.data.imports.roles import known_names
 from dance_flwr.errors import DataError, counted
 from dance_flwr.escaping import one_line
 
@@ -71,21 +72,13 @@ class _TextFile:
 
     Parameters
     ----------
-    known : names in lower case that make the first row a header
     comments : whether lines at the top of a list of edges that begin with a mark are skipped
     names : of the columns, if a file apart holds the header
     """
 
-    def __init__(
-        self,
-        file: Path,
-        options: Options,
-        known: Collection[str],
-        comments: bool,
-        names: Sequence[str],
-    ) -> None:
+    def __init__(self, file: Path, options: Options, comments: bool, names: Sequence[str]) -> None:
         self.file = file
-        self.encoding, quotes, longest = encoding_of(file, options.encoding)
+        self.encoding, longest = encoding_of(file, options.encoding)
         with text_of(file, self.encoding) as stream:
             head = stream.read(_SAMPLE)
         is_list, is_whole = suffix_of(file) in EDGE_LISTS, len(head) < _SAMPLE
@@ -106,17 +99,15 @@ class _TextFile:
         self.is_short = options.header and not names and _is_short([len(row) for row in rows])
         first = ["", *rows[0]] if self.is_short else rows[0]
         self.width = len(first)
+        known = known_names(options)
         is_header = self.is_short or any(name.strip().lower() in known for name in first)
         bare = is_list or (len(first) in (2, 3) and all(map(_is_number, first)))
         self.has_header = not names and (is_header or (options.header and not bare))
         self.names = list(names or (first if self.has_header else _names(first, file, is_list)))
         self.quoting, seen = options.quoting or "standard", _Seen()
-        if not quotes or (self.quoting == "standard" and self._has_even_lines()):
-            pass
-        elif options.quoting:
-            seen = self._read_as(self.quoting)
-        else:
-            self.quoting, seen = self._quoting(has_escapes=len(quotes) > 1)
+        if self.quoting != "standard" or not self._has_even_lines():
+            how = options.quoting
+            self.quoting, seen = (how, self._read_as(how)) if how else self._quoting()
         # Arrow refuses a row that is longer than a block; a character has up to four bytes.
         self.block_size = min(max(_BLOCK, 4 * longest, 4 * seen.longest), (1 << 31) - 1)
         facts = {
@@ -160,7 +151,7 @@ class _TextFile:
                     raise _uneven(self.file, uneven[0]) from None
                 raise
 
-    def _quoting(self, *, has_escapes: bool) -> tuple[str, _Seen]:
+    def _quoting(self) -> tuple[str, _Seen]:
         """Return what quotes mean, and what they make of the file.
 
         Both meanings fitting with different rows is an error.
@@ -179,21 +170,23 @@ class _TextFile:
                 what = "quotes that are either part of the values or around them"
                 raise fault(self.file, what, found, advice)
             return "standard", standard
+        with text_of(self.file, self.encoding) as lines:
+            has_escapes = any('\\"' in line for line in lines)
         for how in ("backslash", "none") if has_escapes else ("none", "backslash"):
             if (seen := self._read_as(how)).fits:
                 return how, seen
         return "standard", standard
 
     def _has_even_lines(self) -> bool:
-        """Return whether every line alone is a row, if quotes surround values: the usual case.
+        """Return whether every line alone is a row, if quotes surround values, as in most files.
 
         Arrow's regular expressions take a twentieth of the time of Python's reader.
         """
         mark = re.escape(self.mark)
         value = rf'(?:"(?:[^"\r\n]|"")*"|(?:[^"{mark}\r\n][^{mark}\r\n]*)?)'
-        rows = f"^(?:{mark.join([value] * self.width)}\r?\n)*$"
+        rows = f"^(?:(?:{mark.join([value] * self.width)})?\r?\n)*$"
         with text_of(self.file, self.encoding) as lines:
-            for _ in range(self.skipped):
+            for _ in range(self.skipped + self.is_short):
                 lines.readline()
             while block := lines.read(_SAMPLE):
                 block += lines.readline()
@@ -227,11 +220,7 @@ class _TextFile:
 
 
 def delimited(
-    file: Path,
-    options: Options,
-    known: Collection[str] = (),
-    comments: bool = True,
-    names: Sequence[str] = (),
+    file: Path, options: Options, comments: bool = True, names: Sequence[str] = ()
 ) -> Table:
     """Return the table in a text file, its values as they stand there: `007` stays `007`.
 
@@ -239,7 +228,7 @@ def delimited(
     columns are then `source`, `target` and, if the third is a number, `weight`. Parameters as of
     `_TextFile`.
     """
-    text = _TextFile(file, options, known, comments, names)
+    text = _TextFile(file, options, comments, names)
     return Table(str(file), text.names, text.record_batches, facts=text.facts)
 
 
@@ -273,11 +262,10 @@ def text_of(file: Path, encoding: str, newline: str = "") -> io.TextIOWrapper:
     return io.TextIOWrapper(opened(file), encoding, newline=newline)
 
 
-def encoding_of(file: Path, asked: str) -> tuple[str, str, int]:
-    """Return the encoding of a text file, its double quotes, and a bound of its longest line.
+def encoding_of(file: Path, asked: str) -> tuple[str, int]:
+    """Return the encoding of a text file, and a bound of its longest line.
 
-    The encoding is the one asked for, that of the byte-order mark, or UTF-8. The quotes are one
-    character, two where a backslash stands before one, a backslash alone, or none. The bound is in
+    The encoding is the one asked for, that of the byte-order mark, or UTF-8. The bound is in
     characters, and at most a quarter of a block of Arrow if no line is long.
     """
     with readable(file), opened(file) as stream:
@@ -293,17 +281,15 @@ def encoding_of(file: Path, asked: str) -> tuple[str, str, int]:
         what = "an encoding such as latin-1"
         raise fault("--encoding", what, repr(asked), "correct it") from error
     encoding = "utf-8-sig" if encoding == "utf-8" else encoding  # with or without the mark
-    quotes, run, longest = "", 0, 0  # run: characters since the last end of a line
+    run = longest = 0  # run: characters since the last end of a line
     with readable(file), text_of(file, encoding) as text:
         try:
             while block := text.read(_BLOCK // 8):
                 run += len(block)
                 longest, run = max(longest, run), len(block) if "\n" in block else run
-                found = next((mark for mark in ('\\"', '"', "\\") if mark in block), "")
-                quotes = max(quotes, found, key=len)
         except UnicodeDecodeError as error:
             raise _undecodable(file, encoding.removesuffix("-sig"), error) from None
-    return encoding, quotes, longest
+    return encoding, longest
 
 
 def _undecodable(file: Path, encoding: str, error: UnicodeDecodeError) -> DataError:

@@ -28,20 +28,10 @@ _DIRECTED = ("true", "1", "directed", "mutual")
 # Attributes of an element that are columns; a node must have the first, an edge the first two. A
 # label in GraphML is the one that yEd draws.
 _OWN = {
-    ("GraphML", "nodes"): ("id", "label"),
-    ("GraphML", "edges"): ("source", "target", "id", "label", "directed"),
-    ("GEXF", "nodes"): ("id", "label", "pid", "start", "end"),
-    ("GEXF", "edges"): (
-        "source",
-        "target",
-        "id",
-        "label",
-        "weight",
-        "kind",
-        "type",
-        "start",
-        "end",
-    ),
+    ("GraphML", "nodes"): "id label",
+    ("GraphML", "edges"): "source target id label directed",
+    ("GEXF", "nodes"): "id label pid start end",
+    ("GEXF", "edges"): "source target id label weight kind type start end",
 }
 _DRAWN = ("NodeLabel", "EdgeLabel")
 
@@ -150,7 +140,7 @@ class _Reader:
 
     def columns(self, rows: str) -> dict[str, str]:
         """Return column -> key of records, without own columns that are empty."""
-        own = _OWN[self.what, rows]
+        own = _OWN[self.what, rows].split()
         used = {f"\0{name}" for name in own[: _ends(rows)]}.union(*self.records[rows])
         columns = {self.own(rows, n): f"\0{n}" for n in own if f"\0{n}" in used}
         return columns | {name: name for name in self.attributes[rows]}
@@ -224,7 +214,7 @@ class _Reader:
             outer = self._open[-1] if self._open else None
             given = {"pid": outer[1].get("\0id", "") if outer else "", **given}
             self.inner += bool(given["pid"])
-        names = _OWN[self.what, rows]
+        names = _OWN[self.what, rows].split()
         given = {name: given[name] for name in names[: _ends(rows)]} | given
         record = {f"\0{name}": given[name] for name in names if given.get(name)}
         self.records[rows].append(record)
