@@ -97,7 +97,8 @@ def _run(grid: Grid, checkpoint: Checkpoint, folder: Path, on_round: OnRound | N
     def end_round(step: int, arrays: ArrayRecord) -> MetricRecord | None:
         save = partial(save_checkpoint, strategy, federation, arrays, checkpoint, folder)
         if step:
-            rec.end_round(strategy.offset + step, state_of(strategy.deployed), save)
+            round_ = strategy.offset + step
+            rec.end_round(round_, state_of(strategy.deployed), save, waits=strategy.waits(round_))
         else:
             save()
         # The last round's record is Flower's place for the scores of the whole run.

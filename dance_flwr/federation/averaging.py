@@ -20,21 +20,22 @@ class ModelAverage:
 
     Attributes
     ----------
+    decay : as given
     weight : the sum of weights so far
     mean : the average so far in float64; empty before the first model and without decay
     """
 
     def __init__(self, decay: float) -> None:
-        self._decay, self.weight = decay, 0.0
+        self.decay, self.weight = decay, 0.0
         self.mean: dict[str, Tensor] = {}
 
     def add(self, arrays: ArrayRecord) -> ArrayRecord:
         """Add the aggregated model of a round and return the average so far."""
         # The same record and not a copy: `Round.state` then stores one model, not two.
-        if not self._decay:
+        if not self.decay:
             return arrays
         model = state_of(arrays)
-        self.weight = self._decay * self.weight + 1
+        self.weight = self.decay * self.weight + 1
         if not self.mean:
             # In float64, as the average is rounded again in every round.
             self.mean = {name: tensor.double() for name, tensor in model.items()}

@@ -402,7 +402,8 @@ STAGE_ANSWERS: dict[str, Form] = {
 
 def _requests() -> dict[tuple[str, str], Form]:
     key, run = SecAggKey, (keys.RUN, keys.PARTITION_DIR, keys.TEXT_POOLING, keys.EDGE_GATES)
-    train = (*run, keys.ROUND, keys.CLIPPING_NORM, keys.NEEDS_INITIAL_UPLOAD, keys.PROXIMAL_MU)
+    train = [*run, keys.ROUND, keys.VALIDATE, keys.CLIPPING_NORM, keys.NEEDS_INITIAL_UPLOAD]
+    train.append(keys.PROXIMAL_MU)
     score = (*run, keys.ROUND, keys.FINAL, keys.PERSONALISE, keys.LOSSES, keys.SCORED_NODES)
     setup = [key.SAMPLE_NUMBER, key.SHARE_NUMBER, key.THRESHOLD, key.CLIPPING_RANGE]
     setup += [key.TARGET_RANGE, key.MOD_RANGE, key.MAX_WEIGHT]
@@ -446,6 +447,7 @@ def declared() -> dict[tuple[str, str, str], Form]:
     views |= {"deployed", "global", *PERSONAL["auto"]}
     scores = counts(("val", "test"), sorted(views), whole(), 0, whole(), {})
     training = training_metrics(whole(), real())
+    training |= counts(("val",), sorted(views), whole(), 0, whole(), None)
     answers = {
         keys.TRAIN: trained(training, (keys.STATISTICS, keys.SCALES)),
         keys.EVALUATE: evaluated(scores | mixture_losses(0, 0, {}), final=True),

@@ -30,6 +30,7 @@ from dance_flwr.errors import ConfigError, ResumeError
 from dance_flwr.federation.wire.keys import SCHEMA_COMMON
 from dance_flwr.fingerprint import PROTOCOL, model_fingerprint
 from dance_flwr.methods import code_of
+from dance_flwr.runs.result import Round
 
 if TYPE_CHECKING:  # reading the status of a run needs no torch
     from torch import Tensor
@@ -69,7 +70,8 @@ class Checkpoint:
     best_round : of the best model so far; seconds : wall clock of its rounds so far
     numbers : scalars of the `Round` by name, and the temperature of the result once it is fitted
     arrays : of the `Round`, group -> name -> array
-    history : the rows of `history.jsonl` as text; messages : rows of the message log
+    history : the rows of `history.jsonl` as text; waiting : that of the last round while its
+        validation is to come, else ""; messages : rows of the message log
     sizes : "nodes_per_client" and "encoder_tokens" by client, for the clients that took part in a
         start; None = the sum of all, if only that is known; total_weight : then, of all clients
     reading : keys that the clients voted on, and the votes; empty without a vote
@@ -93,6 +95,7 @@ class Checkpoint:
     numbers: dict[str, float] = field(default_factory=dict)
     arrays: Groups = field(default_factory=dict)
     history: list[str] = field(default_factory=list)
+    waiting: str = ""
     messages: list[dict[str, Any]] = field(default_factory=list)
     sizes: dict[str, dict[int | None, int]] = field(default_factory=dict)
     total_weight: int = 0
@@ -234,16 +237,25 @@ class Checkpoint:
         self.partition = partition.folder.name
         return partition
 
+    @property
+    def waiting_row(self) -> Round | None:
+        """The last round while its validation is to come."""
+        return Round.of(json.loads(self.waiting)) if self.waiting else None
+
+    def deployed(self) -> "dict[str, Tensor]":
+        """Return the deployed model of the last round, empty before round 1."""
+        import torch
+
+        arrays = self.arrays.get("deployed", self.arrays.get("model", {}))
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
     def best(self, folder: Path) -> "dict[str, Tensor]":
         """Return the best model so far, empty before the first validation."""
         if not self.best_round:
             return {}
         # The model's file is written after the checkpoint, so it may be missing.
         if self.best_round == self.round:
-            import torch
-
-            deployed = self.arrays.get("deployed", self.arrays["model"])
-            return {name: torch.from_numpy(array) for name, array in deployed.items()}
+            return self.deployed()
         path, found = folder / MODEL, "none"
         if path.is_file():
             try:

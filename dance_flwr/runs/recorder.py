@@ -71,12 +71,17 @@ class Recorder:
         create_folder(folder)
         self.folder = folder
         self.history = [Round.of(json.loads(line)) for line in checkpoint.history]
+        self._lines = list(checkpoint.history)
         self.best_round, self.best_state = checkpoint.best_round, checkpoint.best(folder)
         self._take_traffic, self._take_absent = take_traffic, take_absent
         self._on_round = on_round
         self._clear()
         self._round_start = time.perf_counter()
         self._row = Round(checkpoint.round + 1)
+        # The last round and its model, while its validation is to come with the next training.
+        self._waiting: tuple[Round, dict[str, Tensor]] | None = None
+        if last := checkpoint.waiting_row:
+            self._waiting = last, checkpoint.deployed()
         self._calibration = Calibration()
 
     def _clear(self) -> None:
@@ -103,28 +108,46 @@ class Recorder:
         for client, seconds in trained.by_client.items():
             known[client] = sum_by_key([known.get(client, {}), seconds])
 
-    def on_validation(self, val: Counts) -> None:
-        """Record the summed validation counts of a round; without nodes it was not validated.
+    def on_validation(self, val: Counts | None) -> None:
+        """Record the summed counts of a validation, None if hidden, and complete its round.
 
-        An accuracy of 0 would make the model of round 1 the best of all rounds.
+        Without nodes the round was not validated: an accuracy of 0 would make the model of round 1
+        the best of all rounds.
         """
-        if not val.total:
-            events.emit("validation_ended", "no client has validation nodes", nodes=0)
-            return
-        self._row.views = {view: hits / val.total for view, hits in val.correct.items()}
-        self._row.val_accuracy, self._row.val_macro_f1 = val.accuracy, val.macro_f1
-        events.emit(
-            "validation_ended",
-            f"validation accuracy {val.accuracy:.4f}",
-            accuracy=val.accuracy,
-            macro_f1=val.macro_f1,
-            nodes=val.total,
-        )
+        row = self._waiting[0] if self._waiting else self._row
+        if val and val.total:
+            row.views = {view: hits / val.total for view, hits in val.correct.items()}
+            row.val_accuracy, row.val_macro_f1 = val.accuracy, val.macro_f1
+            events.emit(
+                "validation_ended",
+                f"validation accuracy {val.accuracy:.4f}",
+                round=row.round,
+                accuracy=val.accuracy,
+                macro_f1=val.macro_f1,
+                nodes=val.total,
+            )
+        elif val:
+            text = "no client has validation nodes"
+            events.emit("validation_ended", text, round=row.round, nodes=0)
+        if self._waiting:
+            row, state = self._waiting
+            self._waiting = None
+            self._append(row, state)
+            # The file may hold a model only if a checkpoint names it; the one of this round still
+            # has the row as waiting, so that a resumed run asks again.
+            if self.best_round == row.round:
+                self.checkpoint.save(self.folder)
+            self._announce(row)
 
     def end_round(
-        self, round_: int, state: Mapping[str, Tensor], save: Callable[[], None] = lambda: None
+        self,
+        round_: int,
+        state: Mapping[str, Tensor],
+        save: Callable[[], None] = lambda: None,
+        *,
+        waits: bool = False,
     ) -> None:
-        """Complete a round; keep its model if its validation is the best so far."""
+        """Write the checkpoint of a round, and complete the round unless its validation `waits`."""
         row = self._row
         row.round = round_
         row.round_seconds = time.perf_counter() - self._round_start
@@ -138,33 +161,43 @@ class Recorder:
                 row.epsilon,
                 self.config.privacy.epsilon,
             )
-        best = max((s for r in self.history if (s := self._score(r)) is not None), default=-1.0)
-        # Strictly better: of equal rounds the first stays.
-        if (score := self._score(row)) is not None and score > best:
-            self.best_round, self.best_state = round_, dict(state)
-            self.checkpoint.best_model = model_fingerprint(state)
         # Why (decision 26): after the round, as parsing takes half a second, and before it this
         # code has computed nothing. Before the row, as nothing slow may stand between the writes:
         # the next row ends the run if its folder was deleted meanwhile.
         self.checkpoint.stamp()
         # In this order: the row, the checkpoint that counts it, the model that the checkpoint
         # names. A crash between any two leaves what `resume` can continue from.
-        self.history.append(row)
-        self.checkpoint.history.append(json_text(asdict(row)))
-        # Never created anew, as that would bring back a folder that was removed.
-        with append_to(self.folder / HISTORY, new=len(self.history) == 1) as file:
-            file.write((self.checkpoint.history[-1] + "\n").encode())
-        self.checkpoint.round, self.checkpoint.best_round = round_, self.best_round
-        self.checkpoint.seconds = sum(row.round_seconds for row in self.history)
+        if waits:
+            self._waiting = row, dict(state)
+        else:
+            self._append(row, state)
+        self.checkpoint.waiting = json_text(asdict(row)) if waits else ""
+        self.checkpoint.history, self.checkpoint.round = list(self._lines), round_
+        self.checkpoint.seconds += row.round_seconds
         save()
-        if self.best_round == round_:
-            self._save_model()
-        self._emit(row)
-        if self._on_round:
-            self._on_round(asdict(row))
+        if not waits:
+            self._announce(row)
+        events.bind_context(round=round_ + 1)  # later events belong to the next round
         self._row, self._round_start = Round(round_ + 1), time.perf_counter()
 
-    def _emit(self, row: Round) -> None:
+    def _append(self, row: Round, state: Mapping[str, Tensor]) -> None:
+        """Append a row to the history; keep the model if its validation is the best so far."""
+        best = max((s for r in self.history if (s := self._score(r)) is not None), default=-1.0)
+        # Strictly better: of equal rounds the first stays.
+        if (score := self._score(row)) is not None and score > best:
+            self.best_round, self.best_state = row.round, dict(state)
+            self.checkpoint.best_round = row.round
+            self.checkpoint.best_model = model_fingerprint(state)
+        self.history.append(row)
+        self._lines.append(json_text(asdict(row)))
+        # Never created anew, as that would bring back a folder that was removed.
+        with append_to(self.folder / HISTORY, new=len(self.history) == 1) as file:
+            file.write((self._lines[-1] + "\n").encode())
+
+    def _announce(self, row: Round) -> None:
+        """Save the model of a completed round if it is the best, and report the round."""
+        if self.best_round == row.round:
+            self._save_model()
         events.emit(
             "round_ended",
             f"round {row.round} of {self.config.rounds} took {row.round_seconds:.3g} s",
@@ -179,7 +212,8 @@ class Recorder:
             epsilon=row.epsilon,
             skipped=row.skipped or None,
         )
-        events.bind_context(round=row.round + 1)  # later events belong to the next round
+        if self._on_round:
+            self._on_round(asdict(row))
 
     def _score(self, row: Round) -> float | None:
         return row.val_macro_f1 if self.config.objective == MACRO_F1 else row.val_accuracy

@@ -90,9 +90,10 @@ def refuse_earlier(config: RunConfig, folder: Path) -> None:
     try:
         checkpoint = Checkpoint.load(folder, own=False)
     except ResumeError:
-        # Rounds are not deleted silently, even if they cannot be resumed.
+        # Rounds are not deleted silently, even if they cannot be resumed; the last one may be in
+        # the checkpoint alone.
         rounds = len(whole_lines(folder / HISTORY))
-        if rounds and any((folder / name).is_file() for name in (CHECKPOINT, BEFORE)):
+        if any((folder / name).is_file() for name in (CHECKPOINT, BEFORE)):
             raise ResumeError(
                 f"{expected} whose {CHECKPOINT} cannot be read, rounds in {HISTORY}: {rounds}; "
                 f"choose another `out`, or replace it with {_OVERWRITE}"

@@ -232,6 +232,8 @@ def _read(folder: Path) -> Run:
             ) from None
     elif checkpoint := read_checkpoint(folder):
         config, rows = checkpoint.config, read_history(folder)
+        if (last := checkpoint.waiting_row) and last.round > len(rows):
+            rows.append(last)
         if not alive:
             rows = rows[: checkpoint.round]  # a resumed run repeats the later ones
         known = {"config": flatten(config), "provenance": ", ".join(checkpoint.provenance)}

@@ -3,7 +3,7 @@
 from types import MappingProxyType
 
 import pytest
-from support.boundary import DOWN, UP, Boundary, entries, hits
+from support.boundary import DOWN, UP, Boundary, entries, scored
 from support.boundary import traced as traced
 from support.boundary import watched as watched
 
@@ -50,14 +50,14 @@ ADDED = {
     "fedc4": entries(UP, "train", statistics=("embeddings", *GRAPH))
     | entries(DOWN, "train", server_payload=GRAPH)
     | ONCE,
-    "llm4rgnn": entries(UP, "evaluate", metrics=hits("raw")),
-    "llm4rgnn-cosine": entries(UP, "evaluate", metrics=hits("raw")),
-    "llata": entries(UP, "evaluate", metrics=hits("raw")),
-    "llata-cosine": entries(UP, "evaluate", metrics=hits("raw")),
-    "llata-propagation": entries(UP, "evaluate", metrics=hits("raw")),
+    "llm4rgnn": scored("raw"),
+    "llm4rgnn-cosine": scored("raw"),
+    "llata": scored("raw"),
+    "llata-cosine": scored("raw"),
+    "llata-propagation": scored("raw"),
     # Predictor and feedback are entries of the model, of which secure aggregation hides each one.
-    "llm4fgl": entries(UP, "evaluate", metrics=hits("raw")),
-    "llm4fgl-recombined": entries(UP, "evaluate", metrics=hits("raw")),
+    "llm4fgl": scored("raw"),
+    "llm4fgl-recombined": scored("raw"),
 }
 
 

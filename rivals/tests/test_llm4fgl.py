@@ -287,7 +287,7 @@ def test_a_model_carries_the_mean_confidence_of_all_clients(run):
     assert sorted(sums[:, 1].sum(dim=1).tolist()) == pytest.approx(sorted(used))
     assert bool((sums[:, 0] <= sums[:, 1] + 1e-6).all())
     nodes = sum(finished.data(client).num_nodes for client in range(3))
-    validated = models(finished, "evaluate", up=False)[0][1]
+    validated = models(finished, "evaluate", up=False)[0][0]
     mean = validated["feedback"].double()
     torch.testing.assert_close(mean, sums.sum(dim=0) / nodes, rtol=0, atol=1e-6)
 

@@ -59,6 +59,8 @@ def test_nor_does_a_masked_sum_hold_one(run):
 
 def test_a_server_that_asks_for_validations_gets_none(client):
     """In any round, final or not: the message does not decide."""
+    *counts, weight = counts_in(client(task=keys.TRAIN, validate=True))
+    assert len(counts) > 4 and set(counts) == {0} and weight == 1
     for values in ({}, {"server_round": 2}, {"final": True}):
         reply = client(task=keys.EVALUATE, **values)
         assert not reply.has_error() and set(counts_in(reply)) == {0}

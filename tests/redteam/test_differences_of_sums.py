@@ -41,7 +41,8 @@ def decoded(monkeypatch):
 class Leaving:
     """The client app with a client that is gone from one stage of one sum on, or asked no more.
 
-    Sums count from 0: the weights, then training and validation of every round.
+    Sums count from 0: the weights, the training of every round with the validation of the one
+    before, the validation of the last round, the final counts.
     """
 
     def __init__(self, stage, at, forever=False):
@@ -62,11 +63,11 @@ class Leaving:
 @pytest.mark.parametrize("stage", [Stage.SETUP, Stage.SHARE_KEYS, Stage.COLLECT_MASKED_VECTORS])
 def test_a_missing_client_does_not_reveal_its_labels(run, decoded, stage):
     """Two validations, one without client 3: their difference was its label histogram."""
-    finished = run(app=Leaving(stage, at=4), rounds=2, **SECURE)
+    finished = run(app=Leaving(stage, at=3), rounds=2, **SECURE)
     data = finished.data(GONE)
     labels = data.labels[(data.split == VAL) & (data.labels >= 0)]
     histogram = np.bincount(labels, minlength=3)
-    (all_, first), (fewer, second) = (pair for pair in decoded[1:5] if "val-total" in pair[1])
+    (all_, first), (fewer, second) = (pair for pair in decoded[1:4] if "val-total" in pair[1])
     assert (all_, fewer) == (CLIENTS, CLIENTS - 1)
     difference = np.array(first["val-actual"], object) - np.array(second["val-actual"], object)
     assert difference.tolist() != histogram.tolist()
@@ -78,25 +79,26 @@ def test_a_missing_client_does_not_reveal_its_labels(run, decoded, stage):
 
 @pytest.mark.parametrize("stage", [Stage.SETUP, Stage.COLLECT_MASKED_VECTORS])
 def test_nor_its_weight_loss_and_counts_in_training(run, decoded, stage):
-    finished = run(app=Leaving(stage, at=3), rounds=2, **SECURE)
+    finished = run(app=Leaving(stage, at=2), rounds=2, **SECURE)
     nodes = finished.data(GONE).num_nodes
-    first, second = (pair for pair in decoded[1:5] if keys.LOSS in pair[1])
+    first, second = (pair for pair in decoded[1:3] if keys.LOSS in pair[1])
     assert (first[0], second[0]) == (CLIENTS, CLIENTS - 1)
     assert first[1][keys.WEIGHT] == sum(finished.data(c).num_nodes for c in range(CLIENTS))
     assert first[1][keys.WEIGHT] - second[1][keys.WEIGHT] != nodes
-    row = finished.result["history"][1]
+    before, row = finished.result["history"]
     assert row["loss"] is None and row["counts"] == {} and row["val_accuracy"] is not None
+    assert before["val_accuracy"] is None  # its validation came with that training
     json.loads((finished.folder / "result.json").read_text(), parse_constant=pytest.fail)
 
 
 def test_a_run_without_one_client_trains_on_and_says_why_it_has_no_result(run, decoded, tmp_path):
     """Its test counts would be a second sum; the model stays, and the run can be resumed."""
     with pytest.raises(QuorumError, match=r"expected the numbers of all 5 clients.*resume"):
-        run(app=Leaving(Stage.SETUP, at=3, forever=True), rounds=2, folder=tmp_path, **SECURE)
+        run(app=Leaving(Stage.SETUP, at=3, forever=True), rounds=3, folder=tmp_path, **SECURE)
     clients = [clients for clients, _ in decoded]
     assert clients == [5, 5, 5, 4, 4, 4]
     assert (tmp_path / "model.safetensors").exists()
-    finished = run(folder=tmp_path, rounds=2, resume=True, **SECURE)
+    finished = run(folder=tmp_path, rounds=3, resume=True, **SECURE)
     assert finished.result["best_round"] == 1 and finished.result["test_nodes"] > 0
 
 
@@ -233,6 +235,19 @@ def test_a_client_that_validates_another_model_does_not_reveal_its_labels(run, d
         run(app=app, rounds=2, **SECURE)
     clients, numbers = decoded[-1]
     assert clients == CLIENTS and abs(numbers["val-total"]) > 1e6
+
+
+def no_validation(message):
+    del message.content[keys.CONFIG][keys.VALIDATE]
+    return message
+
+
+def test_a_client_that_is_asked_for_no_validation_is_left_out_of_the_sum(run, decoded):
+    app = asking_one_for_something_else(keys.TRAIN, no_validation, at=2)
+    first, second = run(app=app, rounds=2, **SECURE).result["history"]
+    assert second["absent"] and (second["loss"], first["val_accuracy"]) == (None, None)
+    clients, numbers = decoded[2]
+    assert clients == CLIENTS - 1 and abs(numbers["val-total"]) > 1e6
 
 
 @pytest.mark.parametrize("change", [other_model, other_norm])

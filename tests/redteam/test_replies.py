@@ -171,6 +171,8 @@ VALIDATION = {
     "classes of NaN": metrics(val_predicted=[math.nan] * 3),
     "classes that do not add up": metrics(val_true_positives=[HUGE] * 3),
 }
+# Where the weight is that of the training, and no sum of counts.
+BESIDE_TRAINING = {name: lie for name, lie in VALIDATION.items() if name != "another weight"}
 FINAL = {
     "no test split": metrics(test_total=None),
     "1e9 hits in the test": metrics(test_correct_deployed=HUGE),
@@ -245,13 +247,18 @@ def refused_by_name(finished):
 
 
 @pytest.mark.parametrize(
-    ("kind", "lies"),
-    [(keys.TRAIN, TRAINING), (keys.EVALUATE, VALIDATION)],
-    ids=["training", "validation"],
+    ("kind", "lies", "options"),
+    [
+        (keys.TRAIN, TRAINING, {}),
+        (keys.EVALUATE, VALIDATION, {"ema_decay": 0.5}),
+        # A training that also validates; its first one has nothing to validate.
+        (keys.TRAIN, {"as training": TRAINING["nothing"]} | BESIDE_TRAINING, {}),
+    ],
+    ids=["training", "validation", "both"],
 )
-def test_a_lie_of_a_round_is_refused_and_the_run_goes_on(run, kind, lies):
+def test_a_lie_of_a_round_is_refused_and_the_run_goes_on(run, kind, lies, options):
     """A lie per round."""
-    finished = run(app=liar(kind, *lies.values()), **SETTINGS | {"rounds": len(lies)})
+    finished = run(app=liar(kind, *lies.values()), **SETTINGS | {"rounds": len(lies)} | options)
     for name, row in zip(lies, refused_by_name(finished)["history"], strict=True):
         assert row["absent"].keys() == {str(LIAR)}, name
         assert 0 < len(row["absent"][str(LIAR)]) < 1100, name

@@ -146,6 +146,14 @@ def test_crafted_models_are_not_validated_without_end(client):
     assert answered == [False, False, True, True, True, True]  # rounds and one
 
 
+def test_a_training_that_also_validates_counts_as_both(client):
+    term, other = {keys.MAX_ROUNDS: 3}, models(client)
+    assert not client(term, model=next(other), validate=True).has_error()
+    assert not client(term, task=keys.EVALUATE, model=next(other)).has_error()
+    refused = reason(client(term, task=keys.EVALUATE, model=next(other)))
+    assert "expected at most 2 validations" in refused and "one more than trainings" in refused
+
+
 def test_one_model_is_validated_again_up_to_the_bound(client):
     term = {keys.MAX_ROUNDS: 2}
     refused = [client(term, task=keys.EVALUATE).has_error() for _ in range(6)]
@@ -218,7 +226,7 @@ def counted(nodes):
 def test_a_run_that_is_interrupted_stays_within_the_terms_of_its_nodes(run, bounded, tmp_path):
     """Three rounds in four starts: a round that was cut off is repeated from the same model."""
     options = {"folder": tmp_path / "out", "node_configs": bounded, "method": "fedavg-full"}
-    kills = [asks("train", 1, 2), asks("evaluate", 2), asks("train", 3, 3)]
+    kills = [asks("train", 1, 2), asks("train", 2, 3), asks("train", 3, 3)]
     for start, kill in enumerate(kills):
         with pytest.raises(Killed):
             run(on_message=kill, resume=start > 0, **options)
@@ -226,7 +234,7 @@ def test_a_run_that_is_interrupted_stays_within_the_terms_of_its_nodes(run, boun
     assert [row["round"] for row in finished.result["history"]] == [1, 2, 3]
     assert [len(own["trainings"]) for own in counted(bounded)] == [3, 3, 3]
     repeated = [sum(own["trainings"].values()) - 3 for own in counted(bounded)]
-    assert sum(repeated) == 1 + 3 + 2  # had trained before a stop
+    assert sum(repeated) == 1 + 2 + 2  # had trained before a stop
     assert all(1 <= len(own["validations"]) <= 4 for own in counted(bounded))
 
 

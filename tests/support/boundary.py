@@ -71,6 +71,19 @@ def hits(*views):
     return tuple(f"{part}-correct-{view}" for part in ("val", "test") for view in views)
 
 
+def scored(*views):
+    """Hits of views, also of the model that a training starts from."""
+    names = hits(*views)
+    of_start = [name for name in names if name.startswith("val-")]
+    return entries(UP, "evaluate", metrics=names) | entries(UP, "train", metrics=of_start)
+
+
+# What a training adds that also validates the model that it starts from.
+VALIDATED = entries(DOWN, "train", config=("validate",)) | entries(
+    UP, "train", metrics=[f"val-{name}" for name in ("total", *PER_CLASS)]
+)
+
+
 BASE = (
     entries(DOWN, "query.hello", config=())
     | entries(UP, "query.hello", config=("partition", "owns_data", "protocol"))
@@ -78,16 +91,18 @@ BASE = (
     | entries(UP, "query.describe", config=SCHEMA)
     | entries(DOWN, "train", config=(*RUN, "clipping-norm"), arrays=())
     | entries(UP, "train", metrics=("num-examples", "loss", *PHASES, *REFRESH), arrays=())
+    | VALIDATED
+    | scored("deployed")
     | entries(DOWN, "evaluate", config=(*RUN, "final"), arrays=())
     | entries(
         UP,
         "evaluate",
-        metrics=("num-examples", *COUNTS, *hits("deployed"), *CALIBRATION, *TOKENS),
+        metrics=("num-examples", *COUNTS, *CALIBRATION, *TOKENS),
         config=MODEL,
     )
 )
 ADDED = {
-    "dance": entries(UP, "evaluate", metrics=hits("plain", "fused"))
+    "dance": scored("plain", "fused")
     | entries(DOWN, "train", config=READING)
     | entries(DOWN, "evaluate", config=READING)
     | entries(DOWN, "query.seal", config=("run", "partition-dir", *READING, *FITTED))
@@ -222,7 +237,7 @@ class Boundary:
             for name, t in initial_model(shape, finished.config).state_dict().items()
         }
         models = [m for m in finished.messages if m.has_content() and "arrays" in m.content]
-        assert len(finished.replies("train")) == 6 and len(models) == 2 * 6 + 6 + 3
+        assert len(finished.replies("train")) == 6 and len(models) == 2 * 6 + 3 + 3
         for message in models:
             arrays = message.content.array_records["arrays"].to_torch_state_dict()
             found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in arrays.items()}

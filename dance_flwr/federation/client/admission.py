@@ -254,14 +254,17 @@ def count_task(
                 f"run {run}: expected no more {kind} after its final model, found another; this "
                 "node does not take part. Start it again under another name"
             )
-        for each in (kind, _FINAL) if final else (kind,):
+        kinds = [kind, *[_FINAL] * final, *[_VALIDATIONS] * bool(asked.get(keys.VALIDATE, False))]
+        for each in kinds:
             tasks.setdefault(each, {})[digest] = tasks.get(each, {}).get(digest, 0) + 1
         ends = final or asked.get(keys.PERSONALISE, False)
         if ends and kind == _VALIDATIONS and PERSONAL[config.personal]:
             from dance_flwr.federation.client.own_models import own_rounds
 
             tasks.setdefault(_OWN, {})[digest] = own_rounds(config)
-        _refuse(run, runs, kind, terms, config.client_fraction)
+        for each in kinds:
+            if each != _FINAL:
+                _refuse(run, runs, each, terms, config.client_fraction)
 
 
 def _refuse(

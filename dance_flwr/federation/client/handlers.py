@@ -175,6 +175,11 @@ def _train(message: Message, client: Client, context: Context, budget: Budget) -
     # Why (decision 8): a refusal may depend on the client's texts. It is one bit, once per run.
     with refusing_once(context):
         bound = check_start(client, model, info.round, budget.terms.max_change)
+    validated = None
+    if config.get(keys.VALIDATE, False):
+        # As the round that made this model would have been validated.
+        client.own = None
+        validated = client.validate(start, replace(info, round=info.round - 1))
     state, report = client.train(start, info, proximal_mu=config.get(keys.PROXIMAL_MU, 0.0))
     if shows_single_row(client, start, state):
         LOG.warning(
@@ -197,11 +202,11 @@ def _train(message: Message, client: Client, context: Context, budget: Budget) -
     if client.config.privacy.withholds_numbers:
         report = Report()  # every number is 0
     if client.config.upload_precision == FLOAT32:
-        return messages.train_reply(message, upload, client.weight, report, unclipped)
+        return messages.train_reply(message, upload, client.weight, report, unclipped, validated)
     from dance_flwr.federation.client.uploads import rounded_upload
 
     sent = rounded_upload(upload, start, message, client)
-    reply = messages.train_reply(message, sent.tensors, client.weight, report, unclipped)
+    reply = messages.train_reply(message, sent.tensors, client.weight, report, unclipped, validated)
     return messages.with_scales(reply, sent.scales)
 
 

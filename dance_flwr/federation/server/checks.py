@@ -128,32 +128,30 @@ class ReplyChecks:
             return content_fault(content, SEALED if kind == keys.SEAL else EXCHANGED)
         # No more than the client described before the run: a later lie contradicts an earlier one.
         nodes = self._nodes.get(request.metadata.dst_node_id, MAX_NODES)
-        if kind == keys.TRAIN:
-            metrics = training_metrics(*self._weight_rules(nodes))
-            return content_fault(content, trained(metrics, self._beside_model))
-        return self._scores_fault(messages.config_of(request), content, nodes)
-
-    def _scores_fault(self, asked: Mapping[str, Any], content: RecordDict, nodes: int) -> str:
+        asked = messages.config_of(request)
         metrics: Mapping[str, Any] = messages.record_in(content, keys.METRICS, MetricRecord) or {}
         losses, final = asked.get(keys.PERSONALISE, False), asked.get(keys.FINAL, False)
         tokens = whole(0, MAX_TOKENS)
         table, splits = scores_of(
             self._config, metrics, nodes, losses, final, self._classes, tokens
         )
-        return content_fault(content, evaluated(table, final=final)) or counts_fault(
-            metrics, splits
-        )
+        if kind == keys.EVALUATE:
+            form = evaluated(table, final=final)
+            return content_fault(content, form) or counts_fault(metrics, splits)
+        training, scored = training_metrics(*self._weight_rules(nodes)), validates(request)
+        form = trained(table | training if scored else training, self._beside_model)
+        return content_fault(content, form) or (split_fault(metrics, "val") if scored else "")
 
     def alike(self, request: Message, replies: Sequence[Message]) -> list[Message]:
         """Return the replies to one batch, with an error for each that differs from the majority.
 
-        Answers to EVALUATE must count the same views, as a sum over some views in some replies has
-        the wrong number of nodes; those of a masked stage must fit together.
+        Validations must count the same views, as a sum over some views in some replies has the
+        wrong number of nodes; those of a masked stage must fit together.
         """
         valid = [reply for reply in replies if not reply.has_error()]
         if SECAGG_CONFIGS in request.content:
             found = unlike_faults(request, valid)
-        elif request.metadata.message_type == keys.EVALUATE:
+        elif request.metadata.message_type == keys.EVALUATE or validates(request):
             names = [str(sorted(messages.metrics_of(reply.content))) for reply in valid]
             found = unusual(names, "the counts of most clients")
         else:
@@ -177,25 +175,37 @@ class ReplyChecks:
         return whole(least, nodes), None
 
 
+def validates(request: Message) -> bool:
+    """Whether a message asks for a validation beside its training."""
+    return bool(messages.config_of(request).get(keys.VALIDATE, False))
+
+
 def total_fault(
-    metrics: Mapping[str, Any], task: str, config: RunConfig, largest: int = MAX_NUMBER
+    metrics: Mapping[str, Any],
+    task: str,
+    config: RunConfig,
+    weight: int = MAX_NUMBER,
+    nodes: int = MAX_NUMBER,
 ) -> str:
     """Return the error in the sum of metrics over clients, or "" if it is valid.
 
     Parameters
     ----------
     task : TRAIN, EVALUATE or WEIGH
-    largest : sum of all clients' weights (TRAIN) or nodes (EVALUATE)
+    weight, nodes : sums over all clients
     """
     if task == keys.WEIGH:
         return entries_fault(metrics, weighed(vote_size(config), config.clients * MAX_PROBED))
     if task == keys.TRAIN:
         # Bounded for all clients together: under masks nobody sees whose number is false.
         adaptive = config.privacy.dp != "none" and config.privacy.clipping == "adaptive"
-        table = training_metrics(whole(1, largest), real() if adaptive else None)
-        return entries_fault(metrics, table)
+        training = training_metrics(whole(1, weight), real() if adaptive else None)
+        if keys.total_of("val") not in metrics:
+            return entries_fault(metrics, training)
+        table, _ = scores_of(config, metrics, nodes, losses=False, final=False)
+        return entries_fault(metrics, table | training) or split_fault(metrics, "val")
     losses, final = keys.LOSSES in metrics, keys.total_of("test") in metrics
-    table, splits = scores_of(config, metrics, largest, losses, final)
+    table, splits = scores_of(config, metrics, nodes, losses, final)
     return entries_fault(metrics, table) or counts_fault(metrics, splits)
 
 
@@ -230,7 +240,7 @@ def counts_fault(metrics: Mapping[str, Any], splits: Sequence[str]) -> str:
     if metrics[keys.WEIGHT] != (total := sum(metrics[keys.total_of(s)] for s in splits)):
         return f"expected {keys.WEIGHT} {total}, found {metrics[keys.WEIGHT]}"
     for split in splits:
-        if fault := _split_fault(metrics, split):
+        if fault := split_fault(metrics, split):
             return fault
     for what in ("chunks", "tokens"):
         once, all_ = (
@@ -241,7 +251,8 @@ def counts_fault(metrics: Mapping[str, Any], splits: Sequence[str]) -> str:
     return ""
 
 
-def _split_fault(metrics: Mapping[str, Any], split: str) -> str:
+def split_fault(metrics: Mapping[str, Any], split: str) -> str:
+    """Return where the counts of one split disagree, or "" if they fit together."""
     total = metrics[keys.total_of(split)]
     hits, predicted, actual = (metrics[keys.per_class(split, name)] for name in messages.PER_CLASS)
     deployed = metrics[keys.correct_of(split, "deployed")]

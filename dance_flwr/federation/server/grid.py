@@ -424,8 +424,8 @@ class SecureGrid(FederationGrid):
             return {keys.WEIGHT: round(self.total_weight * (total.clients / clients))}
         metrics = total.metrics(start, options.form)
         # Bounded by all clients together, as single numbers are hidden.
-        weight = self.total_weight if options.task == keys.TRAIN else self._nodes
-        if fault := total_fault(metrics, options.task, self._config, weight):
+        bounds = self.total_weight, self._nodes
+        if fault := total_fault(metrics, options.task, self._config, *bounds):
             raise UserError(_untrue(fault))
         if keys.LOSS in metrics:
             metrics[keys.LOSS] /= metrics[keys.WEIGHT]

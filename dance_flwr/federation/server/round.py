@@ -59,7 +59,7 @@ class Round(Strategy):
     step : Flower's strategy, which samples clients and steps on the merged update
     side : the method's server side, which merges uploads
     on_train : receives the cost and the counts of a round of training
-    on_validation : receives the summed counts of a validation
+    on_validation : receives the summed counts of a validation, None where a masked sum hides them
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Round(Strategy):
         step: FedAvg,
         side: ServerSide,
         on_train: Callable[[Training], None],
-        on_validation: Callable[[Counts], None],
+        on_validation: Callable[[Counts | None], None],
     ) -> None:
         self.config, self.step, self.side = config, step, side
         self.norm, self.norms = ClippingNorm(config), NormHistory()
@@ -88,6 +88,23 @@ class Round(Strategy):
         self._views = (*get_spec(config.method).views, "deployed")
         self._start: State = {}
         self._asked = 0  # clients of the batch that is under way
+
+    def is_validated(self, round_: int) -> bool:
+        """Whether a round has a validation; never under differential privacy, which counts none."""
+        if self.config.privacy.withholds_numbers:
+            return False
+        return not round_ % self.config.evaluate_every or round_ == self.last
+
+    def waits(self, round_: int) -> bool:
+        """Whether clients validate the model of a round when they train from it in the next one.
+
+        So every client of a round receives and reads one model. Not where another model is
+        deployed, an average over rounds, or where other clients are asked.
+        """
+        config = self.config
+        everyone = config.client_fraction == config.evaluate_fraction == 1
+        same = everyone and not self.average.decay
+        return same and 0 < round_ != self.last and self.is_validated(round_)
 
     @property
     def remaining(self) -> int:
@@ -127,7 +144,8 @@ class Round(Strategy):
         # A function of the round alone, so that a resumed run asks the same clients.
         random.seed(derive(self.config.seed, "sampling", round_=round_))
         # 2. Draw clients: by Flower's strategy, or independently for accounting (decision 9).
-        settings = ConfigRecord({**config, keys.CLIPPING_NORM: self.norm.value})
+        joint = {keys.VALIDATE: True} if self.waits(round_ - 1) else {}
+        settings = ConfigRecord({**config, keys.CLIPPING_NORM: self.norm.value, **joint})
         batch = list(self.step.configure_train(round_, arrays, settings, grid))
         if samples_poisson(self.config):
             drawn = draw_clients(list(grid.get_node_ids()), self.config, round_)
@@ -142,6 +160,8 @@ class Round(Strategy):
         """Merge the valid uploads of a round and take the server's step."""
         round_ = server_round + self.offset
         answers = list(replies)
+        if self.waits(round_ - 1):
+            LOG.info("validation of round %d: %s", round_ - 1, self._validated(answers))
         # The norm that this round's clients clipped to, before it adapts.
         norm = self.norm.value
         uploads, metrics = self._valid_uploads(answers, norm)
@@ -251,13 +271,9 @@ class Round(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask a share of the clients to validate the deployed model, in some of the rounds.
-
-        Under differential privacy never, as clients would count nothing.
-        """
+        """Ask a share of the clients to validate the deployed model, unless this round `waits`."""
         round_ = server_round + self.offset
-        skipped = round_ % self.config.evaluate_every and round_ != self.last
-        if skipped or self.config.privacy.withholds_numbers:
+        if self.waits(round_) or not self.is_validated(round_):
             return []
         assert isinstance(grid, FederationGrid)
         self._grid = grid
@@ -272,15 +288,16 @@ class Round(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Sum the counts of a validation."""
-        if not (answers := list(replies)):
-            return None
-        metrics = [messages.metrics_of(reply.content) for reply in answers]
-        total = sum_metrics(metrics)
-        if keys.total_of("val") in total:  # else a masked sum hides it
-            val = read_counts(total, "val", self._views)
-            self._on_validation(val)
-            return self._record("validation", {"accuracy": val.accuracy, "macro-f1": val.macro_f1})
-        return self._record("validation", {})
+        answers = list(replies)
+        return self._record("validation", self._validated(answers)) if answers else None
+
+    def _validated(self, answers: Sequence[Message]) -> dict[str, float | None]:
+        """Pass on the summed counts of a validation; return its scores, none if they are hidden."""
+        total = sum_metrics(messages.metrics_of(reply.content) for reply in answers)
+        hidden = keys.total_of("val") not in total
+        val = None if hidden else read_counts(total, "val", self._views)
+        self._on_validation(val)
+        return {"accuracy": val.accuracy, "macro-f1": val.macro_f1} if val else {}
 
     def _record(
         self, what: str, scores: Mapping[str, float | None], refused: int = 0

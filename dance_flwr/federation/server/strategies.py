@@ -93,7 +93,7 @@ def make_round(
     config: RunConfig,
     shape: ModelShape,
     on_train: Callable[[Training], None],
-    on_validation: Callable[[Counts], None],
+    on_validation: Callable[[Counts | None], None],
 ) -> Round:
     """Return the round of a run, with its method's server side and its strategy."""
     spec = get_spec(config.method)

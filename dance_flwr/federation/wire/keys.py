@@ -22,6 +22,7 @@ PARTITION, PROTOCOL = "partition", "protocol"
 
 # Config of a message to a client.
 RUN, PARTITION_DIR, ROUND, FINAL, STEP = "run", "partition-dir", "server-round", "final", "step"
+VALIDATE = "validate"  # asks to validate the model that is sent before training from it
 CLIPPING_NORM, NEEDS_INITIAL_UPLOAD = "clipping-norm", "needs-initial-upload"
 # Of personal models: asks for the losses of mixtures; with the final model, their sums.
 PERSONALISE, LOSSES, SCORED_NODES = "personalise", "mixture-losses", "scored-nodes"

@@ -108,16 +108,18 @@ def train_reply(
     weight: int,
     report: Report,
     unclipped: float | None = None,
+    validated: Mapping[str, Counts] | None = None,
 ) -> Message:
     """Answer TRAIN: the model, its weight in the mean, loss, counts and seconds.
 
     Parameters
     ----------
     unclipped : 1.0 if the update was within the clipping norm, under adaptive clipping only
+    validated : counts of the model that was sent, by split, if the message asked for them
     """
     metrics: dict[str, Any] = {keys.WEIGHT: weight, keys.LOSS: report.loss}
     metrics |= {keys.UNCLIPPED: unclipped} if unclipped is not None else {}
-    metrics |= report.counts
+    metrics |= report.counts | _numbers(validated or {})
     metrics |= {keys.seconds_of(phase): value for phase, value in report.seconds.items()}
     records = {keys.STATISTICS: arrays_of(report.statistics)} if report.statistics else {}
     return _reply(
@@ -147,14 +149,7 @@ def evaluate_reply(
     message: Message, counts: Mapping[str, Counts], tokens: Tokens | None = None
 ) -> Message:
     """Answer EVALUATE with counts per split; for the final model also with tokens of the run."""
-    metrics: dict[str, Any] = {keys.WEIGHT: sum(split.total for split in counts.values())}
-    for split, values in counts.items():
-        metrics[keys.total_of(split)] = values.total
-        metrics |= {keys.correct_of(split, view): n for view, n in values.correct.items()}
-        for name in PER_CLASS:
-            metrics[keys.per_class(split, name)] = list(getattr(values, name))
-        if values.calibration:
-            metrics[keys.calibration_of(split)] = list(values.calibration)
+    metrics = _numbers(counts) | {keys.WEIGHT: sum(split.total for split in counts.values())}
     records: dict[str, Any] = {}
     if tokens is not None:
         numbers = asdict(tokens)
@@ -162,6 +157,18 @@ def evaluate_reply(
         metrics |= {keys.tokens_of(name): value for name, value in numbers.items()}
         records = {keys.CONFIG: ConfigRecord(names)}
     return _reply(message, {keys.METRICS: MetricRecord(metrics), **records})
+
+
+def _numbers(counts: Mapping[str, Counts]) -> dict[str, Any]:
+    metrics: dict[str, Any] = {}
+    for split, values in counts.items():
+        metrics[keys.total_of(split)] = values.total
+        metrics |= {keys.correct_of(split, view): n for view, n in values.correct.items()}
+        for name in PER_CLASS:
+            metrics[keys.per_class(split, name)] = list(getattr(values, name))
+        if values.calibration:
+            metrics[keys.calibration_of(split)] = list(values.calibration)
+    return metrics
 
 
 def losses_reply(message: Message, losses: list[int], nodes: int, seconds: float) -> Message:

@@ -36,17 +36,28 @@ def moved(state, client):
     return {name: tensor + 0.01 * (client + 1) for name, tensor in state.items()}
 
 
+def scores(client):
+    hits = client % 3
+    return {"val": Counts({"deployed": hits}, 4, [hits, 0, 0], [2, 1, 1], [2, 1, 1])}
+
+
+def trained(message, client, state, weight=1, report=Report()):  # noqa: B008  # immutable
+    """Answer TRAIN, with a validation if the message asks for one."""
+    validates = messages.config_of(message).get(keys.VALIDATE, False)
+    validated = scores(client) if validates else None
+    return messages.train_reply(message, state, weight, report, validated=validated)
+
+
 def app(message, context):
     """A client without data: it moves every entry of the model, with weight k + 1, or 1 under
     differential privacy.
     """
     client = context.node_config[keys.PARTITION_ID]
     if message.metadata.message_type == keys.EVALUATE:
-        counts = Counts({"deployed": client}, 4, [client, 0, 0], [2, 1, 1], [2, 1, 1])
-        return messages.evaluate_reply(message, {"val": counts})
+        return messages.evaluate_reply(message, scores(client))
     state = moved(messages.model_of(message), client)
     weight = client + 1 if context.run_config["privacy.dp"] == "none" else 1
-    return messages.train_reply(message, state, weight, Report(loss=float(client)))
+    return trained(message, client, state, weight, Report(loss=float(client)))
 
 
 class Server:
@@ -105,8 +116,39 @@ def server(run_config):
 # Sample, merge, validate
 
 
+@pytest.mark.parametrize(
+    ("options", "joint"),
+    [
+        ({}, [2, 3, 4]),
+        ({"evaluate_every": 2}, [3]),
+        ({"strategy": "fedadam"}, [2, 3, 4]),
+        # Where the deployed model is another one, or other clients validate.
+        ({"ema_decay": 0.5}, []),
+        ({"client_fraction": 0.5}, []),
+        ({"evaluate_fraction": 0.5}, []),
+    ],
+    ids=["each round", "every second", "adam", "average", "sampled", "validators"],
+)
+def test_the_next_training_validates_the_model_that_it_starts_from(server, options, joint):
+    """In one message; the last round has a validation of its own."""
+    one, asked = server(clients=4, rounds=4, **options), []
+    for number in range(1, 5):
+        before = len(one.validated)
+        for message in one.ask(number):
+            config = messages.config_of(message)
+            asked += [number] * (config.get(keys.VALIDATE, False) and number not in asked)
+        one.train(number)
+        assert len(one.validated) - before == (number in joint)
+        one.validate(number)
+        alone = len(one.validated) - before - (number in joint)
+        due = number % options.get("evaluate_every", 1) == 0
+        assert alone == (number == 4 or (due and number + 1 not in joint))
+    assert asked == joint
+    assert all(val.total == 16 for val in one.validated) or "evaluate_fraction" in options
+
+
 def test_a_validation_sums_the_counts_of_all_clients(server):
-    one = server(clients=3, evaluate_every=2, rounds=3)
+    one = server(clients=3, evaluate_every=2, rounds=3, ema_decay=0.5)
     for number in (1, 2, 3):
         one.validate(number)
     first, last = one.validated  # round 1 is not due; the last one always is
@@ -152,7 +194,7 @@ def broken(*clients):
         if client not in clients or message.metadata.message_type != keys.TRAIN:
             return reply
         state = {name: tensor * math.nan for name, tensor in messages.model_of(reply).items()}
-        return messages.train_reply(message, state, client + 1, Report())
+        return trained(message, client, state, client + 1)
 
     return answer
 
@@ -176,7 +218,7 @@ def poisoned(scale):
         if client or message.metadata.message_type != keys.TRAIN:
             return app(message, context)
         state = {name: tensor - scale for name, tensor in messages.model_of(message).items()}
-        return messages.train_reply(message, state, 1, Report())
+        return trained(message, client, state)
 
     return answer
 
@@ -261,7 +303,7 @@ def steady(steps):
         client = context.node_config[keys.PARTITION_ID]
         step = steps(client, messages.config_of(message)[keys.ROUND])
         state = {name: tensor + step for name, tensor in messages.model_of(message).items()}
-        return messages.train_reply(message, state, 1, Report())
+        return trained(message, client, state)
 
     return answer
 

@@ -74,10 +74,10 @@ def test_history_has_one_full_row_per_round(dance):
         assert row["seconds"].keys() == {"forward", "nodes", "text", "topology", "packs", "train"}
         assert 0 < sum(row["seconds"].values()) <= row["round_seconds"]
         assert row["bytes_down"].keys() == row["bytes_up"].keys() == {"0", "1", "2"}
-        assert all(up >= model_bytes for up in row["bytes_up"].values())  # once: for training
-        assert all(
-            down >= 2 * model_bytes for down in row["bytes_down"].values()
-        )  # for training and validation
+        # Once, as the next training validates the model; the last one is validated by itself.
+        down = (1 + (row["round"] == 3)) * model_bytes
+        for sent, least in (("bytes_up", model_bytes), ("bytes_down", down)):
+            assert all(least <= size < 1.1 * least + 20_000 for size in row[sent].values())
     lines = (dance.folder / "history.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == history
 
@@ -183,8 +183,8 @@ def test_every_strategy_runs_and_is_another_computation(run):
         for tensor in load_model(finished.folder).values():
             assert torch.isfinite(tensor).all() and tensor.dtype == torch.float32
         first, second = (row["bytes_down"]["0"] for row in finished.result["history"])
-        # An optimiser's numbers make no model larger on the wire.
-        assert second == pytest.approx(first, rel=0.01), strategy
+        # An optimiser's numbers make no model larger on the wire; the last round sends it twice.
+        assert second == pytest.approx(2 * first, rel=0.01), strategy
     assert len(prints) == len(STRATEGIES.builtin)
 
 
