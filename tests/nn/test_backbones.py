@@ -120,7 +120,7 @@ def twin(name, p, features, dense, heads=8):
     return found
 
 
-@every_backbone
+@pytest.mark.parametrize("name", BACKBONES.builtin)
 @pytest.mark.parametrize("density", [0.0, 0.15, 0.5])
 def test_a_backbone_is_its_dense_twin(name, density):
     backbone = build(name)
