@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, fields
 from inspect import Parameter, Signature, signature
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
@@ -162,7 +163,11 @@ def show(
         labels.add_row(escape(label), f"{number:,}", "#" * round(30 * number / largest))
     examples = Table("id", "class", "text", title="Three nodes, by length of text")
     for node, label, text in facts.examples:
-        examples.add_row(escape(node), escape(label), escape(_short(text)))
+        examples.add_row(
+            escape(node),
+            escape(label),
+            escape(shorten(text, _EXAMPLE_CHARACTERS, placeholder=" ...")),
+        )
     for table in (counts, spread, labels, examples):
         console().print(table)
 
@@ -205,8 +210,3 @@ def _counts(report: dict[str, Any]) -> str:
         ("classes", "class", "classes"),
     )
     return ", ".join(counted(counts[key], *nouns) for key, *nouns in parts if key in counts)
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _EXAMPLE_CHARACTERS else line[:_EXAMPLE_CHARACTERS] + " ..."

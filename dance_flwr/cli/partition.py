@@ -136,13 +136,10 @@ def table(content: dict[str, Any]) -> "Table":
 
     Columns: nodes, edges, nodes per split, components, label skew and the most common label.
     """
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from dance_flwr.cli.report import new_table
 
-    rows = Table(box=SIMPLE_HEAD)
-    for heading in ("client", "nodes", "edges", "train/val/test", "components", "skew"):
-        rows.add_column(heading, justify="right", no_wrap=True)
-    rows.add_column("commonest label")  # the only column that shrinks on a narrow terminal
+    numbers = ("client", "nodes", "edges", "train/val/test", "components", "skew")
+    rows = new_table((*numbers, "commonest label"), numbers)
     for k, (client, row) in enumerate(
         zip(content["clients"], content["report"]["clients"], strict=True)
     ):

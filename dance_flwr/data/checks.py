@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dance_flwr.data.graphs.limits import listed
 from dance_flwr.errors import DataError, counted
-from dance_flwr.escaping import one_line
 
 if TYPE_CHECKING:  # wire/rules reads the limits, in processes that need no scipy
     from tokenizers import Tokenizer
@@ -28,7 +28,6 @@ MAX_CLASS_NAME = 200  # characters
 
 SPLITS = 4  # NO_SPLIT, TRAIN, VAL, TEST of `dance_flwr.data.graphs.graph`
 _TRAIN = 1
-_NAMES, _SHOWN = 3, 60  # names in a message, and characters of each
 
 # A sample that takes a tenth of a second; characters of each of its texts.
 SAMPLE, _CHARACTERS = 128, 500
@@ -67,7 +66,8 @@ def check_classes(names: Sequence[str]) -> None:
     if (longest := max(names, key=len, default="")) and len(longest) > MAX_CLASS_NAME:
         raise DataError(
             f"classes: expected names of at most {MAX_CLASS_NAME} characters, found {len(longest)} "
-            f"in {_listed([longest])}; shorten it in the node table, or give --label another column"
+            f"in {longest[:60] + ' ...'!r}; shorten it in the node table, or give --label another "
+            "column"
         )
 
 
@@ -115,8 +115,8 @@ def untrained_classes(names: Sequence[str], splits: NDArray[np.int64]) -> str:
     return (
         f"{len(lost):,} of {len(names):,} classes have no training label, so that their "
         f"{int(scored[lost].sum()):,} validation and test nodes count as wrong: "
-        f"{_listed(names[int(k)] for k in lost)}; raise train-ratio, or give nodes of them the "
-        "split 'train'"
+        f"{listed(repr(names[int(k)]) for k in lost)}; raise train-ratio, or give nodes of them "
+        "the split 'train'"
     )
 
 
@@ -127,7 +127,7 @@ def single_class(names: Sequence[str], splits: NDArray[np.int64]) -> str:
         return ""
     return (
         f"all {int(splits.sum()):,} labelled nodes are of one class, "
-        f"{_listed([names[int(used[0])]])}: every model is right; give --label another column"
+        f"{listed([repr(names[int(used[0])])])}: every model is right; give --label another column"
     )
 
 
@@ -188,13 +188,3 @@ def _tokenizer(path: Path) -> "Tokenizer":
 
 def _is_ideograph(letter: str) -> bool:
     return any(first <= ord(letter) <= last for first, last in _IDEOGRAPHS)
-
-
-def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    shown = [
-        repr(one_line(name if len(name) <= _SHOWN else name[:_SHOWN] + " ..."))
-        for name in every[:_NAMES]
-    ]
-    more = f" and {len(every) - _NAMES:,} more" if len(every) > _NAMES else ""
-    return ", ".join(shown) + more

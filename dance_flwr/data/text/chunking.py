@@ -73,15 +73,7 @@ def chunk_texts(texts: Sequence[str], tokenizer: Any, max_tokens: int, max_chunk
     Returns
     -------
     Chunks : at least one and at most `max_chunks` chunks for every text, in reading order
-
-    Raises
-    ------
-    ValueError : `max_tokens` or `max_chunks` is below 1
     """
-    if max_tokens < 1 or max_chunks < 1:
-        raise ValueError(
-            f"expected max_tokens >= 1 and max_chunks >= 1, found {max_tokens} and {max_chunks}"
-        )
     rows: list[tuple[int, int, int]] = []
     ptr = [0]
     # Two chunks more than are kept: the text behind them changes none of those.

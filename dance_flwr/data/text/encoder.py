@@ -26,8 +26,6 @@ from dance_flwr.data.text.encoder_files import (
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
 
-PRECISIONS = ("auto", "float32", "bfloat16")
-
 _BATCH = 32
 
 
@@ -87,13 +85,8 @@ def resolve_encoder(
 
     Raises
     ------
-    DataError : files are missing or unreachable, the hash differs, or `precision` is unknown
+    DataError : files are missing or unreachable, or the hash differs
     """
-    if precision not in PRECISIONS:
-        raise DataError(
-            f"encoder precision: expected one of {', '.join(PRECISIONS)}, found {precision!r}; "
-            "change it"
-        )
     folder = find_folder(name)
     for file in (WEIGHTS, TOKENIZER, "config.json"):
         if not (folder / file).is_file():
