@@ -66,14 +66,14 @@ def arrays_of(data: "Data", mask_column: int | None = None) -> PygArrays:
         source = target = np.zeros(0, np.int64)
     else:
         source, target = edge_ends(data.edge_index, n, "data")
-    weights, texts = _edge_weight(data, len(source)), _edge_text(data, len(source))
-    if (weights is not None or texts) and _in_both_directions(source, target, weights, texts):
+    weights, texts = _edge_weight(data, len(source)), _edge_text(data, len(source)) or None
+    if (weights is not None or texts) and in_both_directions(source, target, weights, texts):
         # PyG stores an undirected graph so; summing both directions would double each weight, and
         # a text would be there twice.
         once = source <= target
         source, target = source[once], target[once]
         weights = None if weights is None else weights[once]
-        texts = [texts[row] for row in np.flatnonzero(once).tolist()] if texts else []
+        texts = [texts[row] for row in np.flatnonzero(once).tolist()] if texts else None
     labels = np.full(n, -1, np.int64) if data.y is None else label_codes(data.y, n, "y", "data")
     if labels.min() < -1:
         raise DataError(f"data: expected classes from 0, or -1 = unknown, found {labels.min()}")
@@ -114,11 +114,11 @@ def _edge_text(data: "Data", size: int) -> list[str]:
     return list(texts)
 
 
-def _in_both_directions(
-    source: NDArray[np.int64],
-    target: NDArray[np.int64],
+def in_both_directions(
+    source: NDArray[Any],
+    target: NDArray[Any],
     weights: NDArray[np.float32] | None,
-    texts: Sequence[str],
+    texts: Sequence[str] | None,
 ) -> bool:
     """Return whether each edge is listed as often from its target, with equal weight and text."""
     apart = np.flatnonzero(source != target).tolist()
@@ -126,7 +126,7 @@ def _in_both_directions(
         (
             *(int(source[row]), int(target[row])),
             None if weights is None else float(weights[row]),
-            texts[row] if texts else "",
+            "" if texts is None else texts[row],
         )
         for row in apart
     )

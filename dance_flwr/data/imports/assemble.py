@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.folder import CLASSES_KEY, EDGES, NODES, check_ids, write_edges
 from dance_flwr.data.graphs.graph import TextGraph
+from dance_flwr.data.graphs.pyg import in_both_directions
 from dance_flwr.data.graphs.tables import Table, join
 from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, GraphFile
 from dance_flwr.data.imports.options import Options
@@ -65,7 +66,7 @@ def assemble(source: GraphFile, options: Options, out: Path) -> ImportReport:
     pairs = count_edges(report, *(edges[end].to_numpy() for end in ENDS[0]))
     with room_in(out.parent):
         if edges.num_columns > 2:
-            _write_edge_rows(edges, names, out / EDGES)
+            _write_edge_rows(edges, names, out / EDGES, both_ways=source.both_ways)
         else:
             del edges
             write_edges(out / EDGES, names, pairs // len(names), pairs % len(names))
@@ -106,9 +107,19 @@ def _write_nodes(nodes: Any, classes: list[str], file: Path) -> None:
             writer.write_table(part.cast(schema))
 
 
-def _write_edge_rows(edges: Any, ids: Any, file: Path) -> None:
-    """Write edges with texts or weights, each row of the file as it stands."""
+def _write_edge_rows(edges: Any, ids: Any, file: Path, *, both_ways: bool) -> None:
+    """Write edges with texts or weights, each row of the file as it stands.
+
+    Parameters
+    ----------
+    both_ways : whether a row in each direction is one edge, if all are there alike
+    """
     edges = edges.filter(pc.not_equal(edges["source"], edges["target"]))
+    if both_ways:
+        given = {name: edges[name].to_numpy() for name in edges.column_names}
+        ends = given["source"], given["target"]
+        if in_both_directions(*ends, given.get("weight"), given.get("text")):
+            edges = edges.filter(pc.less(edges["source"], edges["target"]))
     columns = {end: pc.take(ids, edges[end]) for end in ENDS[0]}
     if "text" in edges.column_names:
         texts = pc.if_else(pc.equal(edges["text"], ""), None, edges["text"])
@@ -132,12 +143,9 @@ def _nodes(
     where = ", ".join(table.where for table in source.nodes)
     batches = []
     for table, of in zip(source.nodes, roles, strict=True):
-        of_table = [
-            pa.record_batch({name: row[name] for name in columns}, schema)
-            for row in _rows(table, of, options)
-        ]
-        report.account(table.where, "nodes")["rows"] += sum(map(len, of_table))
-        batches += of_table
+        for row in _rows(table, of, options):
+            batches.append(pa.record_batch({name: row[name] for name in columns}, schema))
+            report.account(table.where, "nodes")["rows"] += len(batches[-1])
     # Of another column than the file's own, its classes say nothing.
     own = [
         find(table, "label", "label" * ("label" not in source.roles), source.roles)
@@ -146,13 +154,12 @@ def _nodes(
     if [of.get("label", []) for of in roles] == own:
         report.classes = sorted(set(source.classes))
     nodes = pa.Table.from_batches(batches, schema)
-    places = np.arange(len(nodes))
+    del batches
+    rows, places = len(nodes), np.arange(len(nodes))
     if options.nameless == "drop":
         named = pc.invert(is_empty(nodes["id"]))
         nodes, places = nodes.filter(named), places[named.to_numpy()]
-    report.counts["nameless_nodes"] = total = sum(map(len, batches)) - len(nodes)
-    total += len(nodes)
-    del batches
+    report.counts["nameless_nodes"] = rows - len(nodes)
     rows_of, before = np.arange(len(nodes)), len(nodes)
     if options.duplicates != "refuse" and before:
         nodes, rows_of = _without_duplicates(nodes, options.duplicates, where)

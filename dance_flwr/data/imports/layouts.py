@@ -27,6 +27,7 @@ class GraphFile:
     facts : what was recognised, as in {"encoding": "utf-16", "delimiter": ";"}
     classes : classes that the file declares for its own column of labels, in any order
     directed : whether the format says that edges have a direction; None if it does not say
+    both_ways : whether the format lists an undirected edge, with its contents, in both directions
     by_place : whether the ends of edges are places in the table of nodes, from 0
     left_out : "nodes", "edges", "file" or "files" -> names of what is there and no column shows
     """
@@ -39,6 +40,7 @@ class GraphFile:
     facts: Mapping[str, str] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     directed: bool | None = None
+    both_ways: bool = False
     by_place: bool = False
     left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
 

@@ -71,21 +71,20 @@ class ImportReport:
         """Write down which columns of every table are used, and which are not."""
         every = *zip(source.nodes, nodes, strict=True), *zip(source.edges, edges, strict=True)
         used = {(t.where, name) for t, roles in every for names in roles.values() for name in names}
+        columns, left_out = self.columns, self.columns_left_out
         for table, roles in every:
             role_of = {source.facts.get("edges from"): "edges"} if table.rows == "nodes" else {}
             for role, names in roles.items():
                 role_of |= dict.fromkeys(names, role)
-                known = self.columns.setdefault(role, [])
-                known += [name for name in names if name not in known]
-            columns = {name: role_of.get(name, "") for name in table.names}
-            self.account(table.where, table.rows)["columns"] |= columns
+                columns[role] = [*dict.fromkeys([*columns.get(role, ()), *names])]
+            of_table = {name: role_of.get(name, "") for name in table.names}
+            self.account(table.where, table.rows)["columns"] |= of_table
             # What rows of the other kind in the same table use is not left out.
-            rest = [n for n, role in columns.items() if not role and (table.where, n) not in used]
-            left_out = self.columns_left_out.setdefault(table.rows, [])
-            left_out += [name for name in rest if name not in left_out]
+            rest = [n for n, role in of_table.items() if not role and (table.where, n) not in used]
+            left_out[table.rows] = [*dict.fromkeys([*left_out.get(table.rows, ()), *rest])]
         for what, others in source.left_out.items():
             if others:
-                self.columns_left_out.setdefault(what, []).extend(others)
+                left_out[what] = [*left_out.get(what, ()), *others]
 
     def matched(self, what: str, end: str, number: int, example: tuple[str, str]) -> None:
         """Count ids at an end of edges that differ from those of the nodes in this alone."""

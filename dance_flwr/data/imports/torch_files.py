@@ -19,7 +19,7 @@ from dance_flwr.data.graphs.pyg import (
     types_of,
     whole_numbers,
 )
-from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
+from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, GraphFile
 from dance_flwr.data.imports.records import column_table, fault, seekable, unused
 
 TEXT_KEYS, LABEL_NAME_KEYS = LAYOUTS["pyg"]["texts"], LAYOUTS["pyg"]["class-names"]
@@ -140,6 +140,7 @@ def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int 
         (column_table(file, "edges", m, edges),),
         roles,
         classes=classes if label else (),
+        both_ways=len(edges) > len(ENDS[0]),
         by_place=True,
         left_out={
             "nodes": [key for key in others if not key.startswith("edge_")],

@@ -26,6 +26,7 @@ from support.project import PROJECT
 from torch_geometric.data import Data, HeteroData
 
 from dance_flwr.data.graphs.folder import write_folder
+from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.imports.importer import import_graph, read_graph
 from dance_flwr.data.imports.options import Options
 from dance_flwr.errors import DataError, UserError
@@ -325,6 +326,20 @@ def test_a_file_of_several_types_is_refused_with_code_that_makes_one_graph(tmp_p
     assert drawn(read_graph(tmp_path / "g.pt")) == (
         "0: 'a', 1: 'b', 2: 'c', 3: 'd', 4: 'e' | 0-3, 2-4 | "
     )
+
+
+@in_this_process()
+def test_an_edge_of_torch_in_both_directions_has_its_text_and_weight_once(tmp_path):
+    ends = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    given = Data(
+        edge_index=ends, edge_weight=torch.tensor([0.5, 0.5, 2, 2]), edge_text=list("aabb")
+    )
+    graph = TextGraph.from_pyg(given, list("xyz"))
+    given.raw_texts = list("xyz")
+    torch.save(given, tmp_path / "g.pt")
+    kept = {"edge_text": "append", "edge_weight": "edge_weight"}
+    assert drawn(read_graph(tmp_path / "g.pt", **kept)) == drawn(graph)
+    assert drawn(graph).endswith("| 0-1*0.5, 1-2*2, 0>1 'a', 1>2 'b' | ")
 
 
 class Payload:
