@@ -17,7 +17,7 @@ from dance_flwr.client_data.agreement import agreeing_edges, agreeing_texts, agr
 from dance_flwr.client_data.inputs import StoredArrays, mapped, network_inputs
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.reading_probe import counted_votes, is_settled, probe_nodes
-from dance_flwr.client_data.text_table import TextTable
+from dance_flwr.client_data.text_table import TextTable, pool_chunks
 from dance_flwr.config.sections import AGREEMENT, ReadingConfig, reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import ARRAYS, CARD, WEIGHTS, read_card, read_ids, read_texts
@@ -33,52 +33,6 @@ from dance_flwr.nn.ragged import Ragged
 if TYPE_CHECKING:
     from dance_flwr.client_data.edge_weights import EdgeGates
     from dance_flwr.data.edge_spans import EdgeSpans
-
-
-def pooled_table(bank: BankSlice, device: torch.device, stored: StoredArrays) -> TextTable:
-    """Return the text bank as tensors, with t_u of eq:text_pool; memory-mapped if it is large."""
-    half, ptr = bank.embeddings, torch.tensor(bank.ptr, device=device)
-    if inputs.fits(len(half), half.shape[1], device):
-        chunks = torch.tensor(half, dtype=torch.float32, device=device)
-        return TextTable.from_chunks(chunks, ptr)
-    # Why mapped (decision 16): chunks are read where a node of the core needs them.
-    chunks = inputs.mapped(half)
-    chunks_of = Ragged(ptr, torch.arange(len(half), device=device))
-    shape = chunks_of.num_rows, half.shape[1]
-    pooled = stored.array("texts", shape, lambda out: inputs.pooled_texts(chunks, chunks_of, out))
-    return TextTable(chunks, chunks_of, pooled)
-
-
-def agreed_table(
-    table: TextTable, neighbours: Ragged, reading: ReadingConfig, name: str, stored: StoredArrays
-) -> TextTable:
-    """Return the table with t_u pooled by agreement with the neighbours (`agreeing_texts`).
-
-    Parameters
-    ----------
-    neighbours : n rows of the nodes whose texts are compared
-    name : tells stored texts of several readings apart
-    """
-    read = (table, neighbours, reading)
-    height, width = table.nodes.shape
-    # Arrays in memory are float32, those on disk float16.
-    resident = table.nodes.dtype == torch.float32
-
-    def new() -> Tensor:
-        if resident:
-            return torch.empty_like(table.nodes)
-        # A pass writes to a file without a name; only the last one is stored.
-        return inputs.scratch(stored.client_folder, (height, width))
-
-    def weigh() -> Tensor:  # only evidence that records these weights asks for them
-        return agreeing_weights(*read, new)
-
-    if resident:
-        return replace(table, nodes=agreeing_texts(*read, new), weighed=cache(weigh))
-    texts = stored.array(
-        f"texts-{name}", (height, width), lambda out: np.copyto(out, agreeing_texts(*read, new))
-    )
-    return replace(table, nodes=texts, weighed=cache(weigh))
 
 
 Value = TypeVar("Value")
@@ -235,11 +189,42 @@ class ClientData:
     @cached_property
     def table(self) -> TextTable:
         """The text bank as tensors, with t_u pooled once; memory-mapped if large."""
-        table = pooled_table(self.bank, self.device, self._stored)
-        if self.reading.text_pooling != AGREEMENT:
-            return table
+        half, ptr = self.bank.embeddings, torch.tensor(self.bank.ptr, device=self.device)
+        chunks_of = Ragged(ptr, torch.arange(len(half), device=self.device))
+        if inputs.fits(len(half), self.text_dim, self.device):
+            chunks = torch.tensor(half, dtype=torch.float32, device=self.device)
+            table = TextTable(chunks, chunks_of, pool_chunks(chunks, ptr))
+        else:
+            # Why mapped (decision 16): chunks are read where a node of the core needs them.
+            chunks, shape = inputs.mapped(half), (chunks_of.num_rows, self.text_dim)
+            pooled = self._stored.array(
+                "texts", shape, lambda out: inputs.pooled_texts(chunks, chunks_of, out)
+            )
+            table = TextTable(chunks, chunks_of, pooled)
+        return self._agreed(table) if self.reading.text_pooling == AGREEMENT else table
+
+    def _agreed(self, table: TextTable) -> TextTable:
+        """Return the table with t_u pooled by agreement with the neighbours (`agreeing_texts`)."""
+        height, width = table.nodes.shape
+        # Arrays in memory are float32, those on disk float16.
+        resident = table.nodes.dtype == torch.float32
+
+        def new() -> Tensor:
+            if resident:
+                return torch.empty_like(table.nodes)
+            # A pass writes to a file without a name; only the last one is stored.
+            return inputs.scratch(self.folder, (height, width))
+
+        read = (table, self.compared_rows, self.reading, new)
+        # Only evidence that records the weights asks for them.
+        weighed = cache(lambda: agreeing_weights(*read))
+        if resident:
+            return replace(table, nodes=agreeing_texts(*read), weighed=weighed)
         name = self._variant(self.reading.text_temperature, self.reading.pooled_chunks)
-        return agreed_table(table, self.compared_rows, self.reading, name, self._stored)
+        texts = self._stored.array(
+            f"texts-{name}", (height, width), lambda out: np.copyto(out, agreeing_texts(*read))
+        )
+        return replace(table, nodes=texts, weighed=weighed)
 
     @property
     def compared_rows(self) -> Ragged:
