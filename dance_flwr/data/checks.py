@@ -26,8 +26,7 @@ if TYPE_CHECKING:  # wire/rules reads the limits, in processes that need no scip
 MAX_CLASSES = 10_000
 MAX_CLASS_NAME = 200  # characters
 
-SPLITS = 4  # NO_SPLIT, TRAIN, VAL, TEST of `dance_flwr.data.graphs.graph`
-_TRAIN = 1
+_TRAIN = 1  # of NO_SPLIT, TRAIN, VAL, TEST of `dance_flwr.data.graphs.graph`
 
 # A sample that takes a tenth of a second; characters of each of its texts.
 SAMPLE, _CHARACTERS = 128, 500
@@ -82,28 +81,13 @@ def without_labels(labels: NDArray[np.int64]) -> str:
 
 
 def check_training(splits: NDArray[np.int64]) -> None:
-    """Check that a client has a training label."""
+    """Check that a client has a training label; [classes, 4] labelled nodes by class and split."""
     if not splits[:, _TRAIN].any():
         raise DataError(
             f"training labels: expected at least one at a client, found none among "
             f"{int(splits.sum()):,} labelled nodes; raise train-ratio, or give nodes the split "
             "'train'"
         )
-
-
-def class_splits(
-    labels: NDArray[np.int64], split: NDArray[np.uint8], classes: int
-) -> NDArray[np.int64]:
-    """Return the number of labelled nodes by class and split, [classes, 4] int64.
-
-    Parameters
-    ----------
-    labels : [n], -1 = unlabelled
-    split : [n] codes NO_SPLIT, TRAIN, VAL and TEST
-    """
-    labelled = labels >= 0
-    cells = labels[labelled] * SPLITS + split[labelled]
-    return np.bincount(cells, minlength=classes * SPLITS).reshape(classes, SPLITS)
 
 
 def untrained_classes(names: Sequence[str], splits: NDArray[np.int64]) -> str:

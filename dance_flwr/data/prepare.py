@@ -8,12 +8,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dance_flwr.config.paths import MANIFEST, PROJECT, check_folder, data_root
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.data import checks
 from dance_flwr.data.card import FOLDER_FORMAT
 from dance_flwr.data.client_folder import WARNINGS, Log, check, write_partition
-from dance_flwr.data.graphs.graph import TextGraph
+from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph
 from dance_flwr.data.imports.loading import load_graph, source_identity
 from dance_flwr.data.partition import (
     OUTSIDE,
@@ -137,9 +139,10 @@ def checked_partition(
     with bar("partition"):
         partition = make_partition(graph, spec)
         content = manifest(graph, partition)
-    held = partition.assignment != OUTSIDE
-    names = graph.class_names
-    splits = checks.class_splits(graph.labels[held], partition.split[held], len(names))
+    names, size = graph.class_names, len(SPLIT_NAMES)
+    labelled = (partition.assignment != OUTSIDE) & (graph.labels >= 0)
+    cells = graph.labels[labelled] * size + partition.split[labelled]
+    splits = np.bincount(cells, minlength=len(names) * size).reshape(-1, size)
     checks.check_training(splits)
     if outside := content["report"].get("outside"):
         log(

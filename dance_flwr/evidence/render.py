@@ -10,7 +10,7 @@ from dance_flwr.config.sections import ALONE, TUNED
 from dance_flwr.dance.inference import DEPLOYED
 from dance_flwr.data.edge_spans import EdgeSpans
 from dance_flwr.escaping import escaped, one_line
-from dance_flwr.evidence.account import GRAPH, LABELS, START, TEXT, Step, account, log_odds
+from dance_flwr.evidence.account import GRAPH, LABELS, START, TEXT, account, log_odds
 from dance_flwr.evidence.pack import FUSED, OWN, PERSONAL, SMOOTHED, Packs
 from dance_flwr.evidence.summaries.summary import (
     Sentence,
@@ -146,22 +146,13 @@ def _sum(packs: Packs, row: int, names: Sequence[str], ids: Sequence[str]) -> li
     classes = f"{names[best]} against {names[rival]}"
     lines = [f"account     {classes}: {sum(odds):+.2f}, the sum of"]
     for step, value in zip(steps, odds, strict=True):
-        # Steps of exactly 0 contributed nothing.
-        if value:
-            lines.append(f"            {value:+6.2f}  {step_name(step, packs.nodes[row], ids)}")
+        if not value:
+            continue  # it contributed nothing
+        what = STEPS.get(step.kind, "its own text")
+        if step.kind == TEXT and step.node != packs.nodes[row]:
+            what = f"text of {_name(ids[step.node])}"
+        lines.append(f"            {value:+6.2f}  {what}")
     return lines
-
-
-def step_name(step: Step, node: int, ids: Sequence[str]) -> str:
-    """Return what a step of an account is.
-
-    Parameters
-    ----------
-    node : the node that the account is of
-    """
-    if step.kind != TEXT:
-        return STEPS[step.kind]
-    return "its own text" if step.node == node else f"text of {_name(ids[step.node])}"
 
 
 def edge_note(edges: EdgeSpans | None, node: int, span: tuple[int, int], ids: Sequence[str]) -> str:
