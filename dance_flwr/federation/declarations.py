@@ -414,6 +414,7 @@ def _requests() -> dict[tuple[str, str], Form]:
     claims: Form = {keys.SIGNED: Record(ConfigRecord, each(signed, _SIGNED), optional=True)}
     start: Form = {keys.ARRAYS: Record(ArrayRecord, _START)}
     payload: Form = {keys.SERVER_PAYLOAD: Record(ArrayRecord, _PAYLOAD, optional=True)}
+    deployed: Form = {keys.DEPLOYED: Record(ArrayRecord, _START, optional=True)}
 
     def config(*names: str) -> Form:
         return {keys.CONFIG: Record(ConfigRecord, each(names, _SETTING))}
@@ -430,11 +431,13 @@ def _requests() -> dict[tuple[str, str], Form]:
         (keys.DESCRIBE, ""): config(keys.PARTITION_DIR),
         (keys.SEAL, ""): config(*run, keys.TEMPERATURE, keys.SCORED_NODES),
         (keys.EXCHANGE, ""): config(*run, keys.STEP) | EXCHANGED,
-        (keys.TRAIN, ""): config(*train) | start | payload,
+        (keys.TRAIN, ""): config(*train) | start | deployed | payload,
         (keys.EVALUATE, ""): config(*score) | start,
         (keys.TRAIN, SecAggStage.SETUP): stage(*setup),
         (keys.TRAIN, SecAggStage.SHARE_KEYS): stage(keys.NODE) | claims,
-        (keys.TRAIN, SecAggStage.COLLECT_MASKED_VECTORS): collect | config(*train, *score) | start,
+        (keys.TRAIN, SecAggStage.COLLECT_MASKED_VECTORS): (
+            collect | config(*train, *score) | start | deployed
+        ),
         (keys.TRAIN, keys.SURVIVORS): stage(*survivors),
         (keys.TRAIN, SecAggStage.UNMASK): stage(*survivors) | claims,
     }

@@ -92,8 +92,9 @@ class TestBoundary(Boundary):
         # One step per tensor, as 4 bytes each: no more than the update itself says.
         ({"upload_precision": "int8"}, entries(UP, "train", scales=("steps",))),
         ({"upload_precision": "float16"}, set()),
+        ({"ema_decay": 0.5}, set()),
     ],
-    ids=["fedprox", "adaptive-clipping", "int8", "float16"],
+    ids=["fedprox", "adaptive-clipping", "int8", "float16", "average"],
 )
 def test_a_setting_adds_its_own_key_and_no_other(reference, keys, added):
     finished = reference(method="fedavg-full", rounds=2, **keys)

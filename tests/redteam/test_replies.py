@@ -250,7 +250,7 @@ def refused_by_name(finished):
     ("kind", "lies", "options"),
     [
         (keys.TRAIN, TRAINING, {}),
-        (keys.EVALUATE, VALIDATION, {"ema_decay": 0.5}),
+        (keys.EVALUATE, VALIDATION, {"client_fraction": 0.9}),
         # A training that also validates; its first one has nothing to validate.
         (keys.TRAIN, {"as training": TRAINING["nothing"]} | BESIDE_TRAINING, {}),
     ],

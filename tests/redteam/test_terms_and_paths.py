@@ -154,6 +154,20 @@ def test_a_training_that_also_validates_counts_as_both(client):
     assert "expected at most 2 validations" in refused and "one more than trainings" in refused
 
 
+def test_a_model_that_is_validated_beside_a_training_is_counted_and_checked(client):
+    """Else a server would have one model trained, and another one validated each time."""
+    term, other = {keys.MAX_ROUNDS: 2}, models(client)
+    start = next(other)
+    for _ in range(2):
+        assert not client(term, model=start, deployed=next(other), validate=True).has_error()
+    refused = reason(client(term, model=start, deployed=next(other), validate=True))
+    assert "expected at most 2 trainings" in refused
+    far = {name: tensor + 1e6 for name, tensor in start.items()}
+    for lie in (far, dict(list(start.items())[:1])):
+        refused = reason(client(model=start, deployed=lie, validate=True, run="another-run"))
+        assert refused.startswith("start model: expected")
+
+
 def test_one_model_is_validated_again_up_to_the_bound(client):
     term = {keys.MAX_ROUNDS: 2}
     refused = [client(term, task=keys.EVALUATE).has_error() for _ in range(6)]

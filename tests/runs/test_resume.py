@@ -117,7 +117,7 @@ INSTANTS = {
 }
 
 
-CLIENTS_MATTER = ("some-trained", "at-the-end", "in-the-checkpoint")
+CLIENTS_MATTER = ("some-trained", "validated", "at-the-end", "in-the-checkpoint")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_run_may_be_killed_again_and_again(whole, run, tmp_path):
     """Also twice in the same round, and within a round."""
     folder = tmp_path / "run"
     for number, kill in enumerate(
-        [asks("train", 2, 2), asks("evaluate", 2), asks("train", 2), asks("evaluate", 3)]
+        [asks("train", 2, 2), asks("train", 2, 2), asks("train", 2), asks("evaluate", 3)]
     ):
         with pytest.raises(Killed):
             run(folder=folder, on_message=kill, resume=number > 0, **DANCE)

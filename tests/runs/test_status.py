@@ -165,7 +165,7 @@ def test_only_the_rounds_that_are_kept_count_after_a_kill(seen, tmp_path, monkey
 
     monkeypatch.setattr(Checkpoint, "save", save)
     with pytest.raises(Killed):
-        seen(ema_decay=0.5)
+        seen(client_fraction=0.9)
     assert len(whole_lines(tmp_path / "run" / "history.jsonl")) == 2
     assert read_status(tmp_path / "run").round == 1
 
@@ -216,7 +216,7 @@ def test_a_folder_without_a_run_is_one_line(tmp_path, cli):
 
 def test_a_line_that_is_being_written_is_not_read(seen, tmp_path):
     with pytest.raises(Killed):
-        seen(stop_after(2, Killed()), ema_decay=0.5)
+        seen(stop_after(2, Killed()), client_fraction=0.9)
     path = tmp_path / "run" / "history.jsonl"
     whole = path.read_bytes()
     for size_ in range(len(whole) - 300, len(whole)):

@@ -32,7 +32,8 @@ def asker(asked, folder):
     """A function that asks a client, whose data are copied to `folder`, and returns its reply.
 
     `asked` is what `first_training` returned. The function takes entries of the node's and the
-    run's configuration, entries of the message's own configuration by name, another model and task.
+    run's configuration, entries of the message's own configuration by name, another model to train,
+    a model to validate beside it, and another task.
     """
     message, context = asked
     config = dict(message.content.config_records[keys.CONFIG])
@@ -40,13 +41,14 @@ def asker(asked, folder):
     shutil.copytree(f"{config[keys.PARTITION_DIR]}/client-{partition}", folder)
     (folder / ACCOUNT).unlink(missing_ok=True)
 
-    def ask(node=None, run_config=None, *, model=None, task=keys.TRAIN, **values):
+    def ask(node=None, run_config=None, *, model=None, deployed=None, task=keys.TRAIN, **values):
         at = deepcopy(context)
         at.node_config |= {keys.DATA_PATH: str(folder), **(node or {})}
         at.run_config |= run_config or {}
         named = {name.replace("_", "-"): value for name, value in values.items()}
         records = dict(message.content) | {keys.CONFIG: ConfigRecord(config | named)}
-        records |= {} if model is None else {keys.ARRAYS: arrays_of(model)}
+        models = {keys.ARRAYS: model, keys.DEPLOYED: deployed}
+        records |= {name: arrays_of(state) for name, state in models.items() if state is not None}
         lie = Message(RecordDict(records), message.metadata.dst_node_id, task)
         return client_app.app(lie, at)
 

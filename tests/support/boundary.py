@@ -121,6 +121,8 @@ def allowed(config, added=ADDED):
     travels = ((way, kind) for way in (DOWN, UP) for kind in ("train", "evaluate"))
     arrays = set().union(*(entries(*way, arrays=model) for way in travels))
     arrays -= entries(UP, "evaluate", arrays=model)
+    if config.ema_decay:  # the model to validate is another one than that to train
+        arrays |= entries(DOWN, "train", deployed=model)
     return BASE | added[config.method] | arrays
 
 

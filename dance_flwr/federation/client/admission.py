@@ -84,14 +84,14 @@ class Received:
     model_id: str
 
 
-def received(message: Message) -> Received:
-    """Return the model that came with a message; the same object for the same bytes."""
+def received(message: Message, record: str = keys.ARRAYS) -> Received:
+    """Return a model that came with a message; the same object for the same bytes."""
     # By content: Python hashes a bytes object once, however many messages share it.
-    arrays = messages.arrays_in(message).items()
+    arrays = messages.arrays_in(message, record).items()
     return _read(tuple((n, a.dtype, tuple(a.shape), a.stype, a.data) for n, a in arrays))
 
 
-@lru_cache(maxsize=1)  # the clients of a round are sent one model
+@lru_cache(maxsize=2)  # the clients of a round are sent the same: one to train, one to validate
 def _read(arrays: tuple[tuple[str, str, tuple[int, ...], str, bytes], ...]) -> Received:
     record = {name: Array(kind, shape, of, data) for name, kind, shape, of, data in arrays}
     state = state_of(ArrayRecord(record))
@@ -308,7 +308,7 @@ def _digest(message: Message, task: str) -> str:
     # Of the round and its model, which identify a task of a run; or of what stands for them.
     number = {keys.EXCHANGE: keys.STEP, keys.SEAL: keys.TEMPERATURE}.get(task, keys.ROUND)
     digest = hashlib.sha256(repr(messages.config_of(message).get(number)).encode())
-    for record in (keys.ARRAYS, keys.EXCHANGED):
+    for record in (keys.ARRAYS, keys.DEPLOYED, keys.EXCHANGED):
         for name, array in message.content.array_records.get(record, {}).items():
             digest.update(f"{name}:{array.dtype}:{array.shape};".encode())
             digest.update(array.data)
@@ -369,7 +369,7 @@ def clipped(state: State, start: State, bound: float) -> State:
     return clip(state, start, bound)[0]
 
 
-@lru_cache(maxsize=1)  # the clients of a round are sent one model
+@lru_cache(maxsize=2)  # as above
 def _against_seed(
     start: Received, shape: ModelShape, config: RunConfig
 ) -> tuple[str, float, float]:

@@ -177,9 +177,14 @@ def _train(message: Message, client: Client, context: Context, budget: Budget) -
         bound = check_start(client, model, info.round, budget.terms.max_change)
     validated = None
     if config.get(keys.VALIDATE, False):
-        # As the round that made this model would have been validated.
-        client.own = None
-        validated = client.validate(start, replace(info, round=info.round - 1))
+        # As the round that made the deployed model would have been validated.
+        client.own, deployed = None, model
+        if keys.DEPLOYED in message.content:
+            with refusing_once(context):
+                deployed = received(message, keys.DEPLOYED)
+                check_start(client, deployed, info.round, budget.terms.max_change)
+        last = replace(info, round=info.round - 1, model_id=deployed.model_id)
+        validated = client.validate(deployed.state, last)
     state, report = client.train(start, info, proximal_mu=config.get(keys.PROXIMAL_MU, 0.0))
     if shows_single_row(client, start, state):
         LOG.warning(

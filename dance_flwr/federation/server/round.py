@@ -96,15 +96,12 @@ class Round(Strategy):
         return not round_ % self.config.evaluate_every or round_ == self.last
 
     def waits(self, round_: int) -> bool:
-        """Whether clients validate the model of a round when they train from it in the next one.
+        """Whether clients validate the model of a round before they train in the next one.
 
-        So every client of a round receives and reads one model. Not where another model is
-        deployed, an average over rounds, or where other clients are asked.
+        So a round is one exchange. Not where training and validation sample clients.
         """
-        config = self.config
-        everyone = config.client_fraction == config.evaluate_fraction == 1
-        same = everyone and not self.average.decay
-        return same and 0 < round_ != self.last and self.is_validated(round_)
+        everyone = self.config.client_fraction == self.config.evaluate_fraction == 1
+        return everyone and 0 < round_ != self.last and self.is_validated(round_)
 
     @property
     def remaining(self) -> int:
@@ -357,6 +354,8 @@ class Round(Strategy):
         if trains and self.side.needs_initial_upload(client):
             config = messages.config_of(message) | {keys.NEEDS_INITIAL_UPLOAD: True}
             changed[keys.CONFIG] = ConfigRecord(config)
+        if trains and self.average.decay and keys.VALIDATE in messages.config_of(message):
+            changed[keys.DEPLOYED] = self.model_for(self.deployed, client)
         if trains and (payload := self.side.payload(client)):
             changed[keys.SERVER_PAYLOAD] = arrays_of(payload)
         if not changed:

@@ -11,6 +11,7 @@ DOWN, UP = "to clients", "to the server"  # ways of a message in the record of a
 
 # Records.
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
+DEPLOYED = "deployed"  # the model to validate, where it is not the one to train
 STATISTICS, SERVER_PAYLOAD, EXCHANGED = "statistics", "server-payload", "exchanged"
 SCALES, STEPS = "scales", "steps"  # of a model update in int8: a record, and its one array
 SECURE_SUM, SECURE_LAYOUT = "secure-sum", "layout"
@@ -22,7 +23,7 @@ PARTITION, PROTOCOL = "partition", "protocol"
 
 # Config of a message to a client.
 RUN, PARTITION_DIR, ROUND, FINAL, STEP = "run", "partition-dir", "server-round", "final", "step"
-VALIDATE = "validate"  # asks to validate the model that is sent before training from it
+VALIDATE = "validate"  # asks to validate the deployed model before training
 CLIPPING_NORM, NEEDS_INITIAL_UPLOAD = "clipping-norm", "needs-initial-upload"
 # Of personal models: asks for the losses of mixtures; with the final model, their sums.
 PERSONALISE, LOSSES, SCORED_NODES = "personalise", "mixture-losses", "scored-nodes"

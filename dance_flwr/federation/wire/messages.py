@@ -221,10 +221,10 @@ def record_digest(totals: Mapping[tuple[str, str], Sequence[int]]) -> str:
     return hashlib.sha256(json.dumps(lines).encode()).hexdigest()[:12]
 
 
-def arrays_in(message: Message) -> ArrayRecord:
-    """Return the model of a message, still serialised."""
-    if (found := record_in(message.content, keys.ARRAYS, ArrayRecord)) is None:
-        raise KeyError(keys.ARRAYS)
+def arrays_in(message: Message, name: str = keys.ARRAYS) -> ArrayRecord:
+    """Return a model of a message, still serialised."""
+    if (found := record_in(message.content, name, ArrayRecord)) is None:
+        raise KeyError(name)
     return found
 
 

@@ -122,14 +122,14 @@ def server(run_config):
         ({}, [2, 3, 4]),
         ({"evaluate_every": 2}, [3]),
         ({"strategy": "fedadam"}, [2, 3, 4]),
-        # Where the deployed model is another one, or other clients validate.
-        ({"ema_decay": 0.5}, []),
+        ({"ema_decay": 0.5}, [2, 3, 4]),
+        # Where other clients validate.
         ({"client_fraction": 0.5}, []),
         ({"evaluate_fraction": 0.5}, []),
     ],
     ids=["each round", "every second", "adam", "average", "sampled", "validators"],
 )
-def test_the_next_training_validates_the_model_that_it_starts_from(server, options, joint):
+def test_the_next_training_validates_the_deployed_model(server, options, joint):
     """In one message; the last round has a validation of its own."""
     one, asked = server(clients=4, rounds=4, **options), []
     for number in range(1, 5):
@@ -137,6 +137,11 @@ def test_the_next_training_validates_the_model_that_it_starts_from(server, optio
         for message in one.ask(number):
             config = messages.config_of(message)
             asked += [number] * (config.get(keys.VALIDATE, False) and number not in asked)
+            # Sent beside the one to train where it is another one.
+            assert (keys.DEPLOYED in message.content) == ("ema_decay" in options and number > 1)
+            if keys.DEPLOYED in message.content:
+                assert equal(message.content[keys.DEPLOYED], one.round.deployed)
+                assert not equal(one.arrays, one.round.deployed) or number == 2
         one.train(number)
         assert len(one.validated) - before == (number in joint)
         one.validate(number)
@@ -148,7 +153,7 @@ def test_the_next_training_validates_the_model_that_it_starts_from(server, optio
 
 
 def test_a_validation_sums_the_counts_of_all_clients(server):
-    one = server(clients=3, evaluate_every=2, rounds=3, ema_decay=0.5)
+    one = server(clients=3, evaluate_every=2, rounds=3, client_fraction=0.9)
     for number in (1, 2, 3):
         one.validate(number)
     first, last = one.validated  # round 1 is not due; the last one always is
