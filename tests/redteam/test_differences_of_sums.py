@@ -170,22 +170,6 @@ def test_a_server_that_tells_clients_different_sets_reads_none(tmp_path, decoded
     assert all(abs(numbers[keys.WEIGHT]) > 1e6 for _, numbers in decoded[1:])
 
 
-def test_signed_clients_remember_their_set_over_runs(tmp_path, decoded):
-    """With peer keys, a client knows who was in a sum: another run is no way around it."""
-    nodes = nodes_with_keys(tmp_path)
-    for node, config in nodes.items():
-        (tmp_path / f"data-{node}").mkdir()
-        config["data-path"] = str(tmp_path / f"data-{node}")
-    assert Lying(nodes).total() == sum(map(weight, range(CLIENTS)))
-    again = Lying(nodes)
-    assert again.total() == sum(map(weight, range(CLIENTS)))
-    later = Lying(nodes)
-    later.server._sum(
-        [messages.query(keys.TRAIN, node, {}) for node in range(1, CLIENTS)], 10.0, keys.WEIGH
-    )
-    assert decoded[-1][0] == CLIENTS - 1 and abs(decoded[-1][1][keys.WEIGHT]) > 1e6
-
-
 @pytest.fixture
 def updates(monkeypatch):
     """The sum of updates of every training, as the protocol gives it."""

@@ -3,15 +3,14 @@
 import logging
 
 import pytest
-from flwr.app import ConfigRecord
-from support.altered import records
+from support.altered import crash, described, records
 
 import client_app
 from dance_flwr.config.tree import flatten, parse
 from dance_flwr.errors import ProtocolError, UserError
 from dance_flwr.federation.server.polling import MessageLog
 from dance_flwr.federation.server.session import join
-from dance_flwr.federation.wire import keys, messages
+from dance_flwr.federation.wire import keys
 from dance_flwr.fingerprint import PROTOCOL
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
@@ -19,28 +18,14 @@ CLIENTS, LIAR = 5, 3
 SETTINGS = {"method": "fedavg-full", "clients": CLIENTS, "rounds": 1}
 
 
-def stated(**changes):
-    """An alteration of the facts of a greeting."""
-
-    def change(reply):
-        facts = dict(messages.config_of(reply)) | changes
-        return records(config=ConfigRecord(facts))(reply)
-
-    return change
-
-
-def crash(reply):
-    raise ValueError("no greeting")
-
-
 MALFORMED = {
     "an exception": crash,
     "no content": records(config=None),
-    "a text for a number": stated(partition="three"),
-    "a number below 0": stated(partition=-1),
-    "one fact more": stated(surprise=1),
-    "data of its own among clients of one partition": stated(owns_data=True),
-    "another protocol": stated(protocol=PROTOCOL + 1),
+    "a text for a number": described(partition="three"),
+    "a number below 0": described(partition=-1),
+    "one fact more": described(surprise=1),
+    "data of its own among clients of one partition": described(owns_data=True),
+    "another protocol": described(protocol=PROTOCOL + 1),
 }
 
 

@@ -10,7 +10,8 @@ from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.altered import records
+from support import altered
+from support.altered import crash, records
 from support.quick import examples
 
 import client_app
@@ -32,17 +33,7 @@ SETTINGS = {
 
 
 def entries(record=SECAGG_CONFIGS, kind=ConfigRecord, **changes):
-    """An alteration that sets entries of a record, or what functions make of them; None removes."""
-
-    def change(reply):
-        found = dict(reply.content[record])
-        for name, value in changes.items():
-            name = name.replace("_", "-") if record == keys.SECURE_LAYOUT else name
-            found[name] = value(found[name]) if callable(value) else value
-        kept = {name: value for name, value in found.items() if value is not None}
-        return records(**{record: kind(kept)})(reply)
-
-    return change
+    return altered.entries(record, kind, **changes)
 
 
 def both(*alterations):
@@ -66,10 +57,6 @@ def same_key_twice(reply):
 def first(change):
     """An alteration of the first entry of a list."""
     return lambda values: [change(values[0]), *values[1:]]
-
-
-def crash(reply):
-    raise ValueError("y" * 10**6)
 
 
 ANY = {

@@ -4,11 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from support.asking import asker, first_training, reason
 
 from dance_flwr.config.paths import state_root
+from dance_flwr.deploy.certificates import make_key
 from dance_flwr.errors import UserError
 from dance_flwr.federation.secagg.signatures import ledger_folder
 from dance_flwr.federation.wire import keys
@@ -26,11 +25,7 @@ def key(tmp_path):
     """A function that writes a private key and returns its path."""
 
     def write(name):
-        key = ec.generate_private_key(ec.SECP384R1())
-        kinds = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
-        text = key.private_bytes(*kinds, serialization.NoEncryption())
-        (tmp_path / name).write_bytes(text)
-        (tmp_path / name).chmod(0o600)
+        make_key(tmp_path / name)
         return str(tmp_path / name)
 
     return write

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from support.altered import records
+from support.altered import crash, described, entries, records
 from support.killing import Kill, Killed, same
 
 import client_app
@@ -30,24 +30,9 @@ HUGE = 10**9
 SETTINGS = {"method": "fedavg-full", "clients": CLIENTS, "min_valid_replies": 4, "rounds": 2}
 
 
-def values(record, kind, changes):
-    """An alteration that sets entries of a record; None takes one away."""
-
-    def change(reply):
-        entries = dict(reply.content.get(record, {})) | changes
-        kept = {name: value for name, value in entries.items() if value is not None}
-        return records(**{record: kind(kept)})(reply)
-
-    return change
-
-
 def metrics(**changes):
     named = {name.replace("_", "-"): value for name, value in changes.items()}
-    return values(keys.METRICS, MetricRecord, named)
-
-
-def described(**changes):
-    return values(keys.CONFIG, ConfigRecord, changes)
+    return entries(keys.METRICS, MetricRecord, **named)
 
 
 def model(change):
@@ -81,10 +66,6 @@ def raw(**attributes):
 def failed(reply):
     """An error whose line has a megabyte."""
     return Message(Error(0, "x" * 10**6), metadata=reply.metadata)
-
-
-def crash(reply):
-    raise ValueError("y" * 10**6)
 
 
 def empty(reply):
@@ -227,11 +208,7 @@ def liar(kind, *changes, final=False):
 
 def strict(text):
     """JSON of the standard: no NaN, no infinity."""
-
-    def refuse(word):
-        raise ValueError(f"expected JSON, found {word}")
-
-    return json.loads(text, parse_constant=refuse)
+    return json.loads(text, parse_constant=pytest.fail)
 
 
 def refused_by_name(finished):

@@ -7,7 +7,8 @@ import logging
 from copy import deepcopy
 
 import pytest
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, MessageType
+from support.sums import altered, typed
 
 import client_app
 from dance_flwr.federation.flower import SECAGG_CONFIGS
@@ -18,19 +19,6 @@ from dance_flwr.federation.wire.tensors import arrays_of
 
 SECURE = {"method": "fedavg-full", "clients": 5, "rounds": 1, "privacy_secure_aggregation": True}
 CLIENTS, THRESHOLD = 5, 3
-
-
-def altered(message, message_type=MessageType.TRAIN, **values):
-    """The message with other values of its stage; None takes a value away."""
-    stage = dict(message.content.config_records[SECAGG_CONFIGS]) | values
-    stage = {name: value for name, value in stage.items() if value is not None}
-    records = dict(message.content) | {SECAGG_CONFIGS: ConfigRecord(stage)}
-    return typed(message, message_type, records)
-
-
-def typed(message, message_type, records):
-    """These records as a message of a type to the same node."""
-    return Message(RecordDict(records), message.metadata.dst_node_id, message_type)
 
 
 def setup_lies(message):

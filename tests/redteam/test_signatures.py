@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
 from support.sums import (
     CLIENTS,
     THRESHOLD,
     Lying,
+    altered,
     counting_app,
     nodes_with_keys,
     stage_of,
@@ -37,13 +37,6 @@ NODES = range(1, CLIENTS + 1)
 @pytest.fixture
 def nodes(tmp_path):
     return nodes_with_keys(tmp_path)
-
-
-def other(message, **values):
-    """The message with other values of its stage."""
-    stage = dict(message.content.config_records[SECAGG_CONFIGS]) | values
-    records = dict(message.content) | {SECAGG_CONFIGS: ConfigRecord(stage)}
-    return Message(RecordDict(records), message.metadata.dst_node_id, "train")
 
 
 def test_a_sum_with_keys_is_that_of_all_clients(nodes):
@@ -108,7 +101,7 @@ def test_public_keys_that_the_server_swaps_are_refused(nodes):
         if stage_of(message) != Stage.SHARE_KEYS or message.metadata.dst_node_id != VICTIM:
             return message
         stage = message.content.config_records[SECAGG_CONFIGS]
-        return other(message, **{"2": stage["3"], "3": stage["2"]})
+        return altered(message, **{"2": stage["3"], "3": stage["2"]})
 
     grid = Lying(nodes, swap)
     with suppress(QuorumError, UserError):
@@ -126,7 +119,7 @@ def divided(message, dead):
     if Key.DEAD_NODE_ID_LIST not in message.content.config_records[SECAGG_CONFIGS]:
         return message
     alive = sorted(set(NODES) - dead)
-    return other(message, **{Key.ACTIVE_NODE_ID_LIST: alive, Key.DEAD_NODE_ID_LIST: sorted(dead)})
+    return altered(message, **{Key.ACTIVE_NODE_ID_LIST: alive, Key.DEAD_NODE_ID_LIST: sorted(dead)})
 
 
 @pytest.mark.parametrize(
@@ -143,7 +136,7 @@ def test_other_factors_for_all_but_one_do_not_leave_that_one_alone_in_the_sum(no
 
     def lie(message):
         if stage_of(message) == Stage.SETUP and message.metadata.dst_node_id != VICTIM:
-            return other(message, **{key: value})
+            return altered(message, **{key: value})
         return message
 
     grid = Lying(nodes, lie)

@@ -1,8 +1,8 @@
 """Replies of a client that lies: alterations of what an honest one sends."""
 
-from flwr.app import RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
-from dance_flwr.federation.wire import messages
+from dance_flwr.federation.wire import keys, messages
 
 
 def records(**changed):
@@ -14,3 +14,25 @@ def records(**changed):
         return messages.with_content(reply, RecordDict(kept))
 
     return change
+
+
+def entries(record, kind=ConfigRecord, **changes):
+    """An alteration that sets entries of a record, or what functions make of them; None removes."""
+
+    def change(reply):
+        found = dict(reply.content.get(record, {}))
+        for name, value in changes.items():
+            found[name] = value(found[name]) if callable(value) else value
+        kept = {name: value for name, value in found.items() if value is not None}
+        return records(**{record: kind(kept)})(reply)
+
+    return change
+
+
+def described(**changes):
+    """An alteration of what a client says of itself or its data."""
+    return entries(keys.CONFIG, **changes)
+
+
+def crash(reply):
+    raise ValueError("y" * 10**6)

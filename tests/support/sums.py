@@ -1,6 +1,6 @@
 """Masked sums of numbers in this process: nodes with keys, clients without data, lying servers."""
 
-from flwr.app import Message, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from dance_flwr.config.tree import flatten, parse
@@ -33,6 +33,19 @@ def nodes_with_keys(folder, clients=CLIENTS):
         }
         for client in range(clients)
     }
+
+
+def altered(message, message_type=keys.TRAIN, **values):
+    """The message with other values of its stage; None takes a value away."""
+    stage = dict(message.content.config_records[SECAGG_CONFIGS]) | values
+    stage = {name: value for name, value in stage.items() if value is not None}
+    records = dict(message.content) | {SECAGG_CONFIGS: ConfigRecord(stage)}
+    return typed(message, message_type, records)
+
+
+def typed(message, message_type, records):
+    """These records as a message of a type to the same node."""
+    return Message(RecordDict(records), message.metadata.dst_node_id, message_type)
 
 
 def weight(client):
