@@ -168,10 +168,9 @@ def _nodes(
     if options.labels:
         nodes = _relabelled(nodes, options.labels, _Ids(names, where, report))
     count_nodes(report, nodes, where)
-    if source.by_place:
-        names = pc.cast(pa.array(places), pa.large_string())
-        return nodes, _Ids(names, where, report, rows_of)
-    return nodes, _Ids(names, where, report)
+    if not source.by_place:
+        return nodes, _Ids(names, where, report)
+    return nodes, _Ids(pa.array(places).cast(pa.large_string()), where, report, rows_of)
 
 
 def _without_duplicates(nodes: Any, rule: str, where: str) -> tuple[Any, NDArray[np.int64]]:
@@ -183,20 +182,18 @@ def _without_duplicates(nodes: Any, rule: str, where: str) -> tuple[Any, NDArray
     if rule == "first" or len(first) == len(ids):
         return kept, rows_of
     is_repeated = np.bincount(rows_of) > 1
-    names = nodes.column_names[1:]
-    repeated = nodes.filter(pa.array(is_repeated[rows_of]))
-    # In the order of their first rows.
-    groups = repeated.group_by("id", use_threads=False).aggregate([(n, "list") for n in names])
-    for place, name in enumerate(names, 1):
-        merged = []
-        for key, values in zip(groups["id"], groups[f"{name}_list"].to_pylist(), strict=True):
-            found = list(dict.fromkeys(value for value in values if value.strip()))
+    repeated = nodes.filter(pa.array(is_repeated[rows_of])).to_pylist()
+    for place, name in enumerate(nodes.column_names[1:], 1):
+        merged: dict[str, dict[str, None]] = {}  # in the order of their first rows
+        for row in repeated:
+            found = merged.setdefault(row["id"], {})
+            found |= {row[name]: None} if row[name].strip() else {}
             if len(found) > 1 and name != "text":
-                what = f"one {name} in all rows of the id {key.as_py()!r}"
+                what = f"one {name} in all rows of the id {row['id']!r}"
                 advice = "correct one, or give --duplicates first"
-                raise fault(where, what, f"{found[0]!r} and {found[1]!r}", advice)
-            merged.append("\n".join(found))
-        new = pa.array(is_repeated), pa.array(merged, pa.large_string())
+                raise fault(where, what, " and ".join(map(repr, found)), advice)
+        texts = ["\n".join(found) for found in merged.values()]
+        new = pa.array(is_repeated), pa.array(texts, pa.large_string())
         column = pc.replace_with_mask(kept[name].combine_chunks(), *new)
         kept = kept.set_column(place, name, column)
     return kept, rows_of

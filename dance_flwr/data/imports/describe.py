@@ -58,27 +58,18 @@ def describe(graph: TextGraph) -> Description:
     }
     # Stable: the examples of a graph are the same on every machine.
     order = np.argsort(lengths, kind="stable")
-    chosen = (
-        # In a graph of one or two nodes some of the three are the same.
-        dict.fromkeys([int(order[i]) for i in (0, len(order) // 2, len(order) - 1)])
-        if len(order)
-        else {}
-    )
+    # In a graph of one or two nodes some of the three are the same.
+    chosen = dict.fromkeys(order[[0, len(order) // 2, -1]].tolist())
     names = (*graph.class_names, "")  # UNLABELLED = -1 selects the last entry
+    labelled = graph.subgraph(np.flatnonzero(graph.labels != UNLABELLED), graph.name)
     return Description(
         counts,
-        labelled_homophily(graph),
+        edge_homophily(labelled) if labelled.num_edges else float("nan"),
         _spread(degrees),
         _spread(lengths),
         dict(zip(graph.class_names, labels.tolist(), strict=True)),
         [(str(graph.ids[i]), names[graph.labels[i]], graph.texts[i]) for i in chosen],
     )
-
-
-def labelled_homophily(graph: TextGraph) -> float:
-    """Return the edge homophily among labelled nodes; NaN if no edge connects two of them."""
-    labelled = graph.subgraph(np.flatnonzero(graph.labels != UNLABELLED), graph.name)
-    return edge_homophily(labelled) if labelled.num_edges else float("nan")
 
 
 def check_stored(graph: TextGraph, name: str, root: Path) -> None:
@@ -116,6 +107,4 @@ def check_stored(graph: TextGraph, name: str, root: Path) -> None:
 
 
 def _spread(values: NDArray[np.int64]) -> list[float]:
-    if not len(values):
-        return [0.0] * (len(QUANTILES) + 1)
     return [*map(float, np.percentile(values, QUANTILES)), float(values.mean())]

@@ -13,7 +13,7 @@ from xml.parsers import expat
 
 from dance_flwr.data.graphs.limits import check
 from dance_flwr.data.graphs.tables import Table, readable
-from dance_flwr.data.imports.layouts import GraphFile, layout_of
+from dance_flwr.data.imports.layouts import ENDS, GraphFile, layout_of
 from dance_flwr.data.imports.records import Record, fault, opened, record_table, unused
 from dance_flwr.errors import DataError
 
@@ -25,14 +25,15 @@ _CONTROL = [
     for what in (expat.errors.XML_ERROR_INVALID_TOKEN, expat.errors.XML_ERROR_BAD_CHAR_REF)
 ]
 _DIRECTED = ("true", "1", "directed", "mutual")
-# Attributes of an element that are columns; a node must have the first, an edge the first two. A
-# label in GraphML is the one that yEd draws.
+# Attributes of an element that are columns, and those that it must have. A label in GraphML is the
+# one that yEd draws.
 _OWN = {
     ("GraphML", "nodes"): "id label",
     ("GraphML", "edges"): "source target id label directed",
     ("GEXF", "nodes"): "id label pid start end",
     ("GEXF", "edges"): "source target id label weight kind type start end",
 }
+_NEEDED = {"nodes": ("id",), "edges": ENDS[0]}
 _DRAWN = ("NodeLabel", "EdgeLabel")
 
 
@@ -141,14 +142,14 @@ class _Reader:
     def columns(self, rows: str) -> dict[str, str]:
         """Return column -> key of records, without own columns that are empty."""
         own = _OWN[self.what, rows].split()
-        used = {f"\0{name}" for name in own[: _ends(rows)]}.union(*self.records[rows])
+        used = {f"\0{name}" for name in _NEEDED[rows]}.union(*self.records[rows])
         columns = {self.own(rows, n): f"\0{n}" for n in own if f"\0{n}" in used}
         return columns | {name: name for name in self.attributes[rows]}
 
     def graph(self, kind: str, roles: dict[str, str], facts: dict[str, str]) -> GraphFile:
         """Return the graph, with the facts that are not empty."""
         roles |= {"id": self.own("nodes", "id")}
-        roles |= {end: self.own("edges", end) for end in ("source", "target")}
+        roles |= {end: self.own("edges", end) for end in ENDS[0]}
         size = len(self.records["edges"])
         mixed = f"{self.directed} of {size} edges" if 0 < self.directed < size else ""
         facts = {"encoding": self._encoding, "directed": mixed, **facts}
@@ -215,7 +216,7 @@ class _Reader:
             given = {"pid": outer[1].get("\0id", "") if outer else "", **given}
             self.inner += bool(given["pid"])
         names = _OWN[self.what, rows].split()
-        given = {name: given[name] for name in names[: _ends(rows)]} | given
+        given = {name: given[name] for name in _NEEDED[rows]} | given
         record = {f"\0{name}": given[name] for name in names if given.get(name)}
         self.records[rows].append(record)
         check(self.file, **{rows: len(self.records[rows])})
@@ -289,11 +290,6 @@ class _Reader:
 
     def _damaged(self, found: str) -> DataError:
         return fault(self.file, self.what, found)
-
-
-def _ends(rows: str) -> int:
-    """Return how many of the first attributes of an element must be there."""
-    return 1 if rows == "nodes" else 2
 
 
 def typed(text: str, kind: str) -> Any:

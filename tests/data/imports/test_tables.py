@@ -321,9 +321,13 @@ CASES = {
     ),
     "an unknown rule": of("!--dangling: expected refuse or drop", dangling="x"),
     # Quotes.
-    "unpaired quote": of(
-        "3/2/0", "quoting none", nodes='id\ttext\n1\t"Open\n2\ttwo\n3\tthe "end"\n', names=TSV
-    ),
+    **{
+        name: of("3/2/0", f"quoting {how}", nodes=f"id\ttext\n{rows}", names=TSV)
+        for name, how, rows in (
+            ("unpaired quote", "none", '1\t"Open\n2\ttwo\n3\tthe "end"\n'),
+            ("tabs by backslash", "backslash", "1\ta\\\tb\n2\ttwo\n3\tthree\n"),
+        )
+    },
     "quotes that fit twice": of(
         "!--quoting none for 3 rows, or --quoting standard for 2",
         nodes='id\ttext\n1\t"one\n2\ttwo"\n3\tc\n',
@@ -331,12 +335,6 @@ CASES = {
     ),
     "quotes by backslash": of(
         "3/2/0", "quoting backslash", nodes='id,text\n1,"a \\"b\\", c"\n2,two\n3,three\n'
-    ),
-    "tabs by backslash": of(
-        "3/2/0",
-        "quoting backslash",
-        nodes="id\ttext\n1\ta\\\tb\n2\ttwo\n3\tthree\n",
-        names=TSV,
     ),
     "a row of two lines": of(
         "3/2/0", "rows over several lines 1", nodes='id,text\n1,"a\nb"\n2,two\n3,three\n'
