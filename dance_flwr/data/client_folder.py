@@ -35,7 +35,7 @@ from dance_flwr.data.partition import (
 from dance_flwr.data.partition.random_edges import with_random_edges
 from dance_flwr.data.text.bank import TextBank
 from dance_flwr.data.text.bank_slice import save_slice
-from dance_flwr.data.text.foreign import MixedTexts, Mixture, mix, mixed_texts
+from dance_flwr.data.text.foreign import MixedTexts, mix, mixed_texts
 from dance_flwr.data.text_record import TextRecord
 from dance_flwr.disk import atomic_file, atomic_folder, write_text
 from dance_flwr.errors import DataError, counted
@@ -78,13 +78,13 @@ def write_partition(
         )
     encode_texts(_encoded_texts(graph, partition), bank, log)
     ratio = partition.spec.foreign_text_ratio
-    mixed = _Mixed(graph, partition, bank, log) if ratio else None
+    mixed = _mixed(graph, partition, bank, log) if ratio else None
     whole = replace(graph, split=partition.split)  # checked once, not once per client
     clients = partition.spec.clients
     with atomic_folder(folder) as draft, bar("clients", clients, "written") as shown:
         for number in range(clients):
             local, card = client_graph(whole, partition, number), client_card(content, number)
-            texts = mixed.client(number) if mixed else None
+            texts = mixed(number) if mixed else None
             write_client(local, card, draft / f"client-{number}", bank, texts)
             shown.move(number + 1)
         if warnings:
@@ -105,27 +105,22 @@ def client_graph(whole: TextGraph, partition: Partition, number: int) -> TextGra
     return with_random_edges(local, partition.spec.random_edge_ratio, partition.spec.seed, number)
 
 
-class _Mixed:
-    """The mixed texts of all clients of a partition with a `foreign_text_ratio`.
+def _mixed(
+    graph: TextGraph, partition: Partition, bank: TextBank, log: Log
+) -> Callable[[int], MixedTexts]:
+    """Return a function that takes the number of a client, and returns its mixed texts.
 
     Chunks are drawn from all nodes that a client holds, whichever client it is.
     """
-
-    def __init__(self, graph: TextGraph, partition: Partition, bank: TextBank, log: Log) -> None:
-        spec = partition.spec
-        self._partition, self._texts = partition, _held_texts(graph, partition)
-        self._bank = bank.gather(self._texts)
-        self._mixture: Mixture = mix(self._bank.ptr, spec.foreign_text_ratio, spec.seed)
-        self._place = np.cumsum(partition.assignment != OUTSIDE) - 1  # among the nodes held
-        log(
-            f"texts       mixed: {self._mixture.share:.1%} of {len(self._mixture.rows):,} chunks "
-            "are of other nodes"
-        )
-
-    def client(self, number: int) -> MixedTexts:
-        """Return the mixed texts of one client."""
-        nodes = self._place[client_nodes(self._partition, number)]
-        return mixed_texts(self._texts, self._bank, self._mixture, nodes)
+    spec, texts = partition.spec, _held_texts(graph, partition)
+    part = bank.gather(texts)
+    mixture = mix(part.ptr, spec.foreign_text_ratio, spec.seed)
+    place = np.cumsum(partition.assignment != OUTSIDE) - 1  # among the nodes held
+    log(
+        f"texts       mixed: {mixture.foreign.mean():.1%} of {len(mixture.rows):,} chunks are of "
+        "other nodes"
+    )
+    return lambda number: mixed_texts(texts, part, mixture, place[client_nodes(partition, number)])
 
 
 def _held_texts(graph: TextGraph, partition: Partition) -> list[str]:

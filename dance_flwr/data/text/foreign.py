@@ -29,11 +29,6 @@ class Mixture:
     foreign: NDArray[np.bool_]
     ptr: NDArray[np.int64]
 
-    @property
-    def share(self) -> float:
-        """Share of all chunks that are foreign, in 0..1."""
-        return float(self.foreign.mean())
-
 
 @dataclass(frozen=True)
 class MixedTexts:
