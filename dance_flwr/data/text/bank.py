@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.data.text.bank_slice import META, BankSlice, read_meta
+from dance_flwr.data.text.bank_slice import BankSlice
 from dance_flwr.data.text.chunking import CHUNKER_VERSION, Chunks, chunk_texts
 from dance_flwr.data.text.encoder import EncoderSpec, TextEncoder
-from dance_flwr.disk import append_to, atomic_file, awaited_lock
+from dance_flwr.disk import append_to, awaited_lock, create_folder
 from dance_flwr.errors import DataError
 from dance_flwr.terminal import Bar, bar
 
@@ -76,11 +76,11 @@ class TextBank:
     Attributes
     ----------
     fingerprint : sha256 hex of the encoder, the chunk settings and the version of the chunker
-    meta : content of bank.json
+    meta : `bank.json` of the slices of clients, but for their sizes
 
     Raises
     ------
-    DataError : chunks would be longer than the encoder's input, or the folder holds another bank
+    DataError : chunks would be longer than the encoder's input
     """
 
     def __init__(
@@ -120,7 +120,6 @@ class TextBank:
             **settings,
         }
         self.folder = Path(root) / "bank" / self.fingerprint[:16]
-        self._check_meta()
 
     def ensure(self, texts: Sequence[str], progress: bool = True) -> BankStats:
         """Encode the texts that the bank lacks, in blocks that are committed one by one.
@@ -205,27 +204,12 @@ class TextBank:
                 "remove the folder to encode again"
             ) from None
 
-    def _check_meta(self) -> None:
-        if not (self.folder / META).is_file():
-            return
-        meta = read_meta(self.folder)
-        # Different names may refer to the same weights, so the fingerprint decides.
-        wrong = [key for key in self.meta if key != "encoder" and meta.get(key) != self.meta[key]]
-        if wrong:
-            raise DataError(
-                f"text bank {self.folder}: expected {wrong[0]} {self.meta[wrong[0]]!r}, "
-                f"found {meta.get(wrong[0])!r}; remove the folder to encode again"
-            )
-
     def _encode(self, missing: Mapping[str, str], progress: bool) -> Chunks:
         if self._encoder is None:
             self._encoder = TextEncoder.from_spec(self.spec, self._device)
         keys, texts = list(missing), list(missing.values())
         chunks = chunk_texts(texts, self._encoder.tokenizer, self.chunk_tokens, self.max_chunks)
-        if not (self.folder / META).is_file():
-            with atomic_file(self.folder / META, lasting=True) as file:
-                file.write(json.dumps(self.meta, indent=1).encode())
-        self._check_meta()
+        create_folder(self.folder)
         append_to(self.folder / FILE).close()  # of this user alone, which SQLite would not make it
         # It counts tokens, as chunks differ in length.
         with bar("texts", int(chunks.tokens.sum()), "tokens", visible=progress) as shown:

@@ -89,7 +89,7 @@ def load_slice(folder: Path) -> BankSlice:
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
-    """Return bank.json of a bank or a slice."""
+    """Return bank.json of a slice."""
     try:
         meta = json.loads((folder / META).read_text("utf-8"))
     except (OSError, ValueError) as error:

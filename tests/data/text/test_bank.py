@@ -1,4 +1,3 @@
-import json
 import multiprocessing
 import sqlite3
 import threading
@@ -102,23 +101,11 @@ def test_a_full_disk_is_no_damage(bank, monkeypatch):
     assert refusal(full.value).startswith(str(bank.folder / "bank.sqlite"))
 
 
-def test_meta_names_the_bank_and_a_mismatch_is_refused(bank, encoder):
-    assert not bank.folder.exists(), "a bank is written with its first text"
+def test_a_bank_is_written_with_its_first_text(bank):
+    assert not bank.folder.exists()
     bank.ensure(TEXTS[:1], progress=False)
-    meta = read_meta(bank.folder)
-    assert meta == bank.meta and meta["fingerprint"].startswith(bank.folder.name)
-    assert (meta["encoder"], meta["dim"], meta["chunk_tokens"], meta["max_chunks"]) == (
-        DEFAULT_ENCODER,
-        384,
-        24,
-        4,
-    )
-    (bank.folder / "bank.json").write_text(json.dumps({**meta, "dim": 7}))
-    with pytest.raises(DataError, match="expected dim 384, found 7"):
-        reopened(bank, encoder)
-    (bank.folder / "bank.json").write_text("{")
-    with pytest.raises(DataError, match=r"readable bank\.json"):
-        reopened(bank, encoder)
+    assert [path.name for path in bank.folder.iterdir()] == ["bank.sqlite"]
+    assert bank.meta["fingerprint"].startswith(bank.folder.name)
 
 
 def test_a_write_waits_for_the_lock_and_says_so(bank, encoder, capsys):
