@@ -71,11 +71,14 @@ def test_votes_that_cancel_leave_the_paper_s_reading(run, votes_of):
     assert readings_in(finished.messages) == {"attention"}
 
 
-@pytest.mark.parametrize("mode", ["central", "local"])
-def test_under_differential_privacy_nobody_votes(run, votes_of, mode):
-    votes_of([0, 0, 9, 0], [0, 0, 9, 0])
+@pytest.mark.parametrize("seeded", [False, True])
+@pytest.mark.parametrize("mode", ["central", "local", "distributed"])
+def test_under_differential_privacy_nobody_votes(run, votes_of, mode, seeded):
+    """Nor in a run of which studies know the noise, which is to be as one whose noise is secret."""
+    votes_of(*[[0, 0, 9, 0]] * 3)
     private = {"privacy_dp": mode, "privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0}
-    finished = run(method="fedavg-full", clients=2, **KEYS, **private)
+    private |= {"privacy_secure_aggregation": mode == "distributed", "privacy_seeded": seeded}
+    finished = run(method="fedavg-full", clients=3, **KEYS, **private)
     assert readings_in(finished.messages) == {"attention"}
     assert finished.result["reading"]["votes"] == []
 
