@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.codes import NO_SPLIT as NO_SPLIT
@@ -19,6 +18,7 @@ from dance_flwr.data.graphs.edges import EdgeTexts, check_attributes, csr_weight
 from dance_flwr.errors import DataError, counted
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
     from torch_geometric.data import Data
 
 
@@ -292,10 +292,12 @@ class TextGraph:
             edge_texts=self.edge_texts and self.edge_texts.between(place),
         )
 
-    def adjacency(self) -> sp.csr_matrix:
+    def adjacency(self) -> "csr_matrix":
         """Return A as a scipy CSR matrix of uint8 ones, [n, n]."""
+        from scipy.sparse import csr_matrix  # here, as most runs find their partition made
+
         n = self.num_nodes
-        return sp.csr_matrix(
+        return csr_matrix(
             # One byte per edge, as all values are 1.
             (np.ones(len(self.indices), np.uint8), self.indices, self.indptr),
             shape=(n, n),
@@ -309,10 +311,12 @@ def csr_from_pairs(
 
     Both directions are stored, self loops dropped, duplicates merged and neighbours sorted.
     """
+    from scipy.sparse import coo_matrix  # as above
+
     keep = source != target
     rows = np.concatenate([source[keep], target[keep]])
     cols = np.concatenate([target[keep], source[keep]])
-    csr = sp.coo_matrix(
+    csr = coo_matrix(
         # Sums over duplicates may wrap: only the pattern is used.
         (np.ones(len(rows), np.int8), (rows, cols)),
         shape=(num_nodes, num_nodes),

@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.graph import UNLABELLED, TextGraph
@@ -105,6 +104,10 @@ def _structure(
     graph: TextGraph, assignment: NDArray[np.int64], clients: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], float, int]:
     """Return inner edges and components of each client [clients], modularity, edges outside."""
+    # Imported here, as most runs find their partition made.
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
     n = graph.num_nodes
     owner = assignment.astype(np.int32)  # halves the memory of arrays with one entry per edge
     degree = np.diff(graph.indptr)
@@ -114,12 +117,7 @@ def _structure(
     inside = (source == target) & held
     inner = _by_row(inside, graph.indptr)
     indptr = np.concatenate([[0], np.cumsum(inner)])
-    local = sp.csr_matrix(
-        (np.ones(indptr[-1], np.int8), graph.indices[inside], indptr), shape=(n, n)
-    )
-    # Imported here, as it loads SciPy's linear algebra: most runs find their partition made.
-    from scipy.sparse.csgraph import connected_components
-
+    local = csr_matrix((np.ones(indptr[-1], np.int8), graph.indices[inside], indptr), shape=(n, n))
     _, component = connected_components(local, directed=False)
     first = np.unique(component, return_index=True)[1]
     first = first[assignment[first] != OUTSIDE]
