@@ -27,19 +27,18 @@ _TABLE = "CREATE TABLE IF NOT EXISTS texts (key TEXT PRIMARY KEY, spans, tokens,
 _KEYS_AT_ONCE = 500  # in a query
 _SECONDS = 60.0  # to wait for another process, which writes a block in milliseconds
 
-
-def text_key(text: str) -> str:
-    """Return the key of a text: the sha256 hex of its UTF-8 bytes."""
-    # A text may hold half a character, which strict UTF-8 refuses.
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 BLOCK_CHUNKS = 1024  # chunks per commit: the most work that a crash can lose
 
 _PATIENCE = 1.0  # seconds to wait for another process before saying so
 _GROUP = 128  # chunks per update of the progress bar
 _TOKENS_ON_CARD = 32_768  # Why (decision 31): as many keep a card busy
 _SPECIAL_TOKENS = 2  # the encoder adds one token before and one after every chunk
+
+
+def text_key(text: str) -> str:
+    """Return the key of a text: the sha256 hex of its UTF-8 bytes."""
+    # A text may hold half a character, which strict UTF-8 refuses.
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True)

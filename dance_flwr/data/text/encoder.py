@@ -149,16 +149,11 @@ class TextEncoder:
 
     Attributes
     ----------
-    spec : the resolved encoder; `name`, `dim`, `precision` and `fingerprint` repeat its values
-    tokenizer : its fast tokenizer
+    spec : the resolved encoder; tokenizer : its fast tokenizer
     """
 
     def __init__(self, spec: EncoderSpec, model: Any, tokenizer: Any) -> None:
-        self.spec = spec
-        self.name, self.dim = spec.name, spec.dim
-        self.precision, self.fingerprint = spec.precision, spec.fingerprint
-        self.tokenizer = tokenizer
-        self._model = model
+        self.spec, self.tokenizer, self._model = spec, tokenizer, model
 
     @classmethod
     def from_spec(cls, spec: EncoderSpec, device: str = "cpu") -> "TextEncoder":
@@ -185,7 +180,7 @@ class TextEncoder:
         import torch
 
         if not chunks:
-            return np.zeros((0, self.dim), np.float32)
+            return np.zeros((0, self.spec.dim), np.float32)
         with torch.inference_mode():
             vectors = self._model.encode(
                 [replace_surrogates(chunk) for chunk in chunks],
@@ -196,10 +191,10 @@ class TextEncoder:
             )
             # Normalise again in float32: rows normalised in bfloat16 are off by up to 1e-2.
             rows = torch.nn.functional.normalize(vectors.float(), dim=1).cpu().numpy()
-        if rows.shape[1] != self.dim:
+        if rows.shape[1] != self.spec.dim:
             raise DataError(
-                f"encoder {self.name!r}: expected dimension {self.dim}, found {rows.shape[1]}; "
-                "fix modules.json"
+                f"encoder {self.spec.name!r}: expected dimension {self.spec.dim}, found "
+                f"{rows.shape[1]}; fix modules.json"
             )
         return np.ascontiguousarray(rows, dtype=np.float32)
 

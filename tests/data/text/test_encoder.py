@@ -43,7 +43,7 @@ def copy(tmp_path):
 
 def test_rows_are_unit_length_in_input_order(encoder):
     rows = encoder.encode(SENTENCES)
-    assert rows.shape == (5, encoder.dim) == (5, 384) and rows.dtype == np.float32
+    assert rows.shape == (5, encoder.spec.dim) == (5, 384) and rows.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
     assert rows[0] @ rows[2] > rows[0] @ rows[1] + 0.2
     np.testing.assert_allclose(encoder.encode(SENTENCES[::-1])[::-1], rows, atol=1e-5)
