@@ -17,7 +17,7 @@ from dance_flwr.client_data.agreement import agreeing_edges, agreeing_texts, agr
 from dance_flwr.client_data.inputs import StoredArrays, mapped, network_inputs
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.client_data.reading_probe import counted_votes, is_settled, probe_nodes
-from dance_flwr.client_data.text_table import TextTable, pool_chunks
+from dance_flwr.client_data.text_table import TextTable
 from dance_flwr.config.sections import AGREEMENT, ReadingConfig, reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import ARRAYS, CARD, WEIGHTS, read_card, read_ids, read_texts
@@ -190,11 +190,11 @@ class ClientData:
     def table(self) -> TextTable:
         """The text bank as tensors, with t_u pooled once; memory-mapped if large."""
         half, ptr = self.bank.embeddings, torch.tensor(self.bank.ptr, device=self.device)
-        chunks_of = Ragged(ptr, torch.arange(len(half), device=self.device))
         if inputs.fits(len(half), self.text_dim, self.device):
             chunks = torch.tensor(half, dtype=torch.float32, device=self.device)
-            table = TextTable(chunks, chunks_of, pool_chunks(chunks, ptr))
+            table = TextTable.from_chunks(chunks, ptr)
         else:
+            chunks_of = Ragged(ptr, torch.arange(len(half), device=self.device))
             # Why mapped (decision 16): chunks are read where a node of the core needs them.
             chunks, shape = inputs.mapped(half), (chunks_of.num_rows, self.text_dim)
             pooled = self._stored.array(
