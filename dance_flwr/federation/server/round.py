@@ -157,8 +157,7 @@ class Round(Strategy):
         """Merge the valid uploads of a round and take the server's step."""
         round_ = server_round + self.offset
         answers = list(replies)
-        if self.waits(round_ - 1):
-            LOG.info("validation of round %d: %s", round_ - 1, self._validated(answers))
+        of_start = self._validated(answers) if self.waits(round_ - 1) else {}
         # The norm that this round's clients clipped to, before it adapts.
         norm = self.norm.value
         uploads, metrics = self._valid_uploads(answers, norm)
@@ -207,7 +206,10 @@ class Round(Strategy):
             by_client=seconds,
         )
         self._on_train(trained)
-        record = self._record("train", {"loss": trained.loss}, len(answers) - accepted)
+        scores = {"loss": trained.loss} | {
+            f"start-{name}": value for name, value in of_start.items()
+        }
+        record = self._record("train", scores, len(answers) - accepted)
         if arrays is not None:
             # FedAdam returns float64, which would double the bytes of every later round.
             arrays = in_types_of(self._start, arrays)

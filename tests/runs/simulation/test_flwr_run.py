@@ -85,7 +85,10 @@ def test_a_run_has_a_client_per_supernode_and_its_log_ends_with_the_result(flwr,
         accuracy == f"test accuracy {result['test_accuracy']:.4f} of {result['test_nodes']} nodes"
     )
     assert out.count("train: received 2 results and 0 failures") == 2
-    assert out.count("validation: received 2 results and 0 failures") == 2
+    # The model of round 1 is validated by the training of round 2.
+    assert out.count("validation: received 2 results and 0 failures") == 1
+    of_first = result["history"][0]["val_accuracy"]
+    assert f"'start-accuracy': '{of_first:.4e}'" in out
     assert f"'test-accuracy': '{result['test_accuracy']:.4e}'" in out
     assert status(flwr, number)["status"] == "finished:completed"
     shown = flwr(*hint.split())
