@@ -1,6 +1,8 @@
 """The commands `experiment`, `tables` and `tune`."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 from dance_flwr_studies import EXPERIMENTS
@@ -20,7 +22,7 @@ from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.tree import parse
 from dance_flwr.data.prepare import partition_folder
 
-ROWS = PROJECT / "docs" / "reproduction" / "results.jsonl"
+ROWS = PROJECT / "studies" / "reproduction" / "results.jsonl"
 
 
 def test_the_help_of_experiment_lists_all_of_them(cli):
@@ -107,3 +109,16 @@ def test_an_experiment_says_what_its_runs_would_ask(cli, tiny, tmp_path, monkeyp
     assert not list(folder.glob("client-*/runs/*/llm*"))
     without = cli("experiment", *words[:-2], "fedavg-full", *pairs, "--dry-run")
     assert without.code == 0 and "model calls" not in without.out
+
+
+PROGRAMS = [
+    path
+    for path in (PROJECT / "studies" / "benchmarks").glob("*.py")
+    if "argparse" in path.read_text("utf-8")  # `row_commits.py` needs the whole history
+]
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
+def test_a_benchmark_starts(path):
+    done = subprocess.run([sys.executable, path, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "usage:" in done.stdout, done.stderr
