@@ -305,6 +305,10 @@ class _Ids:
             codes[codes >= 0] = self._rows_of[codes[codes >= 0]]
         return codes
 
+    def has_all(self, values: Sequence[str]) -> bool:
+        """Return whether all of these are ids, as they stand."""
+        return bool((_places(pa.array(values, self._ids.type), self._ids) >= 0).all())
+
     @cached_property
     def _levels(self) -> list[tuple[Any, NDArray[np.int64]]]:
         """The ids that stay unique at each level of `_LOOSE`, and their rows."""
@@ -336,6 +340,8 @@ def _edges(
     for table, of in zip(source.edges, roles, strict=True):
         before = read
         columns = {role: names[0] for role, names in of.items()}
+        if "delimiter" in table.facts and options.source and options.target:
+            _check_header(table.where, [columns[end] for end in ENDS[0]], ids)
         for batch in _chunks(table.batches(list(dict.fromkeys(columns.values())))):
             values = {role: batch[name] for role, name in columns.items()}
             for role in report.edges_left_out.keys() & values.keys():
@@ -365,6 +371,14 @@ def _edges(
         where = ", ".join(table.where for table in source.edges)
         _check_dangling(dangling, read - nameless, examples, options.dangling, (where, ids.where))
     return pa.concat_tables(parts)
+
+
+def _check_header(where: str, names: list[str], ids: _Ids) -> None:
+    """Refuse a first edge that is named as the header."""
+    if ids.has_all(names):
+        advice = "give --no-header, without --source and --target, or rename the columns"
+        found = f"the ids of nodes {' and '.join(map(repr, names))}"
+        raise fault(where, "names of columns in the first row", found, advice)
 
 
 def _chunks(batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -80,7 +80,7 @@ def has_ends(names: Sequence[str], options: Options) -> bool:
 
 def known_names(options: Options) -> set[str]:
     """Return all names, in lower case, that make a row a header."""
-    usual = [name for role in ("id", "text", "label", "weight") for name in USUAL[role]]
+    usual = [name for role in ("id", "text", "name", "label", "weight") for name in USUAL[role]]
     named = (options.id, options.label, options.source, options.target, options.edge_weight)
     ends = [name for pair in ENDS for name in pair]
     given = {name.strip().lower() for name in (*named, *options.text.split(","))}

@@ -46,7 +46,7 @@ _SUFFIXES = (
 _SHEETS = (".xlsx", ".sqlite", ".sqlite3", ".db")
 _TABLE = "table"  # the column with the name of its table, where there are several of a kind
 # Between and around the ids of neighbours in one string, and those of an array of NumPy.
-_SEPARATORS, _AROUND = re.compile(r"[;,|]|(?<=>)\s+(?=<)"), " \t\r\n'\"[]"
+_SEPARATORS, _AROUND = re.compile(r"[;,|]|(?<=[>'\"])\s+(?=[<'\"])"), " \t\r\n'\"[]"
 _NUMBERS = re.compile(r"\[[\d\s]*\]")
 
 

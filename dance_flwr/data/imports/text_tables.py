@@ -99,8 +99,10 @@ class _TextFile:
         self.is_short = options.header and not names and _is_short([len(row) for row in rows])
         first = ["", *rows[0]] if self.is_short else rows[0]
         self.width = len(first)
+        # Of a first row that is no header, as the user says, one value may be such a name, too.
         known = known_names(options)
-        is_header = self.is_short or any(name.strip().lower() in known for name in first)
+        named = sum(name.strip().lower() in known for name in first)
+        is_header = self.is_short or named > (not options.header)
         bare = is_list or (len(first) in (2, 3) and all(map(_is_number, first)))
         self.has_header = not names and (is_header or (options.header and not bare))
         self.names = list(names or (first if self.has_header else _names(first, file, is_list)))

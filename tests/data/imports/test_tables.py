@@ -354,6 +354,24 @@ CASES = {
     "no header, as advised": of(
         "3/2/2", nodes=N.replace("1,", "a,"), edges="a,2\n2,3\n", header=False
     ),
+    "no header, its first edge named": of(
+        "!ids of nodes 'a' and '2'; give --no-header",
+        nodes=N.replace("1,", "a,"),
+        edges="a,2\n2,3\n",
+        source="a",
+        target="2",
+    ),
+    "no header, a value that is a name of columns": of(
+        "3/2/2",
+        nodes="1,text,x\n2,two,y\n3,three,x\n",
+        header=False,
+        id="column 1",
+        text="column 2",
+        label="column 3",
+    ),
+    "a header of titles, beside none": of(
+        "3/2/0", nodes="id,title\na,A\nb,B\nc,C\n", edges="a,b\nb,c\n", header=False
+    ),
     "a header of R": of(
         "2/1/2",
         "without a name for the first column",
@@ -442,6 +460,10 @@ CASES = {
     ),
     "neighbours as arrays of NumPy": case(
         {"n.csv": "id,text,neighbors\n1,a,[2 3]\n2,b,[]\n3,c,[1]\n"}, "3/2/0"
+    ),
+    "neighbours as arrays of NumPy, strings": case(
+        {"n.csv": "id,text,neighbors\na,1,['b' 'c']\nb,2,[]\nc,3,['a']\n"},
+        "3/2/0",
     ),
     "neighbours in another part": case(
         {f"{i}.jsonl": lines({"id": i, "text": "a", "references": [3 - i]}) for i in (1, 2)},
