@@ -134,7 +134,10 @@ def read_result(folder: Path) -> dict[str, Any]:
     """
     path = folder / RESULT
     if not path.is_file():
-        raise UserError(f"expected {RESULT} of a finished run, found none in {folder}")
+        raise UserError(
+            f"{folder}: expected {RESULT} of a finished run, found none; name the `out` of one, or "
+            f"see with `dance-flwr status {shlex.quote(str(folder))}` how far this one came"
+        )
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
