@@ -201,8 +201,9 @@ def lacking(lacks: Sequence[Lack]) -> DataError:
             f"found {listed(names) or 'no column'}"
         )
         similar += [near(name, map(plain_name, names)) for name in absent]
-        lacks_ends = "delimiter" in table.facts and {*ENDS[0]} <= {*absent}
-        if lacks_ends or any(name.strip().lstrip("-").isdecimal() for name in names):
+        lacks_all = "id" in absent or {*ENDS[0]} <= {*absent}
+        may_lack = "delimiter" in table.facts and table.facts.get("header") != "none"
+        if may_lack and (lacks_all or any(n.strip().lstrip("-").isdecimal() for n in names)):
             advice = "; if the first row is no header, give --no-header"
     options = ", ".join(dict.fromkeys(option for *_, option in lacks))
     how = f"; name {'it' if len(lacks) == 1 else 'them'} with {options}"

@@ -173,9 +173,15 @@ class _TextFile:
                 raise fault(self.file, what, found, advice)
             return "standard", standard
         with text_of(self.file, self.encoding) as lines:
+            first = next(itertools.islice(lines, self.skipped, None)).rstrip("\r\n")
             has_escapes = any('\\"' in line for line in lines)
+        values = first.split(self.mark)
         for how in ("backslash", "none") if has_escapes else ("none", "backslash"):
             if (seen := self._read_as(how)).fits:
+                if how == "none" and all(re.fullmatch('".*"', value) for value in values):
+                    what = "quotes that are doubled or escaped within quotes, as in the first row"
+                    advice = "correct them, or give --quoting standard, or none"
+                    raise fault(self.file, what, "others", advice)
                 return how, seen
         return "standard", standard
 

@@ -361,6 +361,25 @@ CASES = {
         source="a",
         target="2",
     ),
+    "no header, no ids by name": of(
+        "!found a, red wine; .* give --no-header", nodes="a,red wine\nb,tea\n"
+    ),
+    "no header, as said": of(
+        "!^(?!.*--no-header)",
+        nodes="id;text\n1;a\n2;b\n",
+        edges="1,2\n",
+        header=False,
+        delimiter=";",
+    ),
+    "quotes that are neither doubled nor escaped": of(
+        "!found others; .*--quoting standard", nodes='"id","text"\n"1","a "b" c"\n"2","d"\n'
+    ),
+    "quotes that are neither doubled nor escaped, as advised": of(
+        "2/1/0",
+        nodes='"id","text"\n"1","a "b" c"\n"2","d"\n',
+        edges="src,dst\n1,2\n",
+        quoting="standard",
+    ),
     "no header, a value that is a name of columns": of(
         "3/2/2",
         nodes="1,text,x\n2,two,y\n3,three,x\n",
