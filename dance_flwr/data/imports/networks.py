@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,9 +141,11 @@ def read_notes(folder: Path) -> GraphFile | None:
         return None
     stems = [file.stem for file in files]
     paths = [file.relative_to(folder).with_suffix("").as_posix() for file in files]
+    number = Counter(stem.lower() for stem in stems)
     ids = [s if stems.count(s) == 1 else p for s, p in zip(stems, paths, strict=True)]
-    # By path or name, whatever its case, as Obsidian resolves links.
-    known = {name.lower(): i for i, *names in zip(ids, stems, paths, strict=True) for name in names}
+    # By path, or a name that one note has, whatever its case, as Obsidian resolves links.
+    known = {s.lower(): i for s, i in zip(stems, ids, strict=True) if number[s.lower()] == 1}
+    known |= {p.lower(): i for p, i in zip(paths, ids, strict=True)}
     nodes: list[Record] = []
     edges: list[Record] = []
     for file, name in zip(files, ids, strict=True):

@@ -682,6 +682,12 @@ OTHERS = {
         },
         "3/2/0",
     ),
+    "notes, a link to one of two of a name": case(
+        {"v/A.md": "[[N]]", "v/a/N.md": "n", "v/b/N.md": "[[A]]"}, "!target 'N'"
+    ),
+    "notes, a link to the one on top": case(
+        {"v/A.md": "[[N]]", "v/N.md": "n", "v/Z/N.md": "z"}, "3/1/0"
+    ),
     "notes beside a table": case(
         {"v/A.md": "[[B]]", "v/B.md": "b", "v/data/t.csv": "a,b\n1,2\n"}, "2/1/0", "data/t.csv"
     ),
