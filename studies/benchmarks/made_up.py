@@ -237,7 +237,8 @@ def nodes_of(folder: Path, clients: int) -> dict[int, dict[str, Any]]:
 def run_clients(folder: Path, out: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     """Simulate a federation in this process on the clients of a folder; return its result.
 
-    Every round prints what it cost, and so does the final evaluation.
+    Every round prints the cost since the line before, and so does the final evaluation. Where the
+    next training validates a round, the first line has two trainings, the last one none.
 
     Parameters
     ----------
