@@ -1,6 +1,6 @@
 """A private certificate authority, the SuperLink's certificate, and the keys of SuperNodes.
 
-Nothing is overwritten, and only their owner can read the files.
+Nothing is overwritten, files come all or none, and only their owner can read them.
 """
 
 import re
@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from dance_flwr.disk import atomic_file
+from dance_flwr.disk import atomic_file, create_folder
 from dance_flwr.errors import UserError
 
 CA, CA_KEY, SERVER, SERVER_KEY = "ca.crt", "ca.key", "server.pem", "server.key"
@@ -183,11 +183,22 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write_new(files: Mapping[Path, bytes]) -> None:
-    if there := [path for path in files if path.exists()]:
+    """Write all of these files or none; every name is taken before anything is written."""
+    taken: list[Path] = []
+    try:
+        for path in files:
+            create_folder(path.parent)
+            path.touch(exist_ok=False)  # not a link that somebody put there, either
+            taken.append(path)
+        for path, content in files.items():
+            with atomic_file(path, lasting=True) as file:
+                file.write(content)
+    except BaseException as error:
+        for path in taken:
+            path.unlink(missing_ok=True)
+        if not isinstance(error, FileExistsError):
+            raise
         raise UserError(
-            f"expected to write {there[0]} as a new file, found one; choose another place: a key "
-            "that is overwritten is lost"
-        )
-    for path, content in files.items():
-        with atomic_file(path, lasting=True) as file:
-            file.write(content)
+            f"expected to write {error.filename} as a new file, found one; choose another place: "
+            "a key that is overwritten is lost"
+        ) from None

@@ -1,8 +1,12 @@
 """Statements of nodes, and the two halves of a shared secret."""
 
+import errno
+import os
+
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from dance_flwr.deploy import certificates
 from dance_flwr.deploy.certificates import make_key
 from dance_flwr.errors import UserError
 from dance_flwr.federation.secagg.masks import MASKS, SHARES, derivation, shared_key
@@ -43,6 +47,30 @@ def test_a_file_of_peer_keys_has_a_public_key_of_its_own_for_every_client(tmp_pa
         found((tmp_path / "0.key").read_text())
     with pytest.raises(UserError, match="a key that is overwritten is lost"):
         make_key(tmp_path / "0.key")
+
+
+@pytest.mark.parametrize("way", ["full", "public", "link"])
+def test_a_pair_of_keys_comes_whole_or_not_at_all(tmp_path, monkeypatch, way):
+    """A disk that is full after the private key; the other half is there; a link to nowhere."""
+    key, public = tmp_path / "site.key", tmp_path / "site.key.pub"
+    if way == "full":
+        real = certificates.atomic_file
+
+        def full(path, **options):
+            if path == public:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            return real(path, **options)
+
+        monkeypatch.setattr(certificates, "atomic_file", full)
+    elif way == "public":
+        public.write_text("mine")
+    else:
+        key.symlink_to(tmp_path / "elsewhere")
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(OSError if way == "full" else UserError):
+        make_key(key)
+    assert sorted(tmp_path.iterdir()) == before and key.is_symlink() == (way == "link")
+    assert way != "public" or public.read_text() == "mine"
 
 
 def test_two_clients_share_a_secret_for_one_purpose_in_one_run():
