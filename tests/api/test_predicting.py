@@ -33,6 +33,7 @@ def test_predictions_equal_the_command(model, graph, of_the_command):
             assert (row.id, row.predicted) == (expected["id"], expected["predicted"])
             assert row.probability == pytest.approx(expected["probability"], abs=1e-6)
             assert row.margin == pytest.approx(expected["margin"], abs=1e-6)
+    assert list(found) == [found[row] for row in range(len(found))] == found[:]
     columns = found.to_dict()
     assert columns["id"] == graph.ids.tolist() and columns["predicted"] == found.predicted
     assert found.probabilities.sum(1).tolist() == pytest.approx([1] * len(found))
