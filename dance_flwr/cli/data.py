@@ -4,12 +4,11 @@ from collections.abc import Callable
 from dataclasses import asdict, fields
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
 
-from dance_flwr.cli.options import AsJson, graphs, print_json
+from dance_flwr.cli.options import AsJson, beginning, graphs, print_json
 from dance_flwr.config.paths import MANIFEST, shipped
 from dance_flwr.data.imports.options import Options
 from dance_flwr.errors import counted
@@ -166,7 +165,7 @@ def show(
         examples.add_row(
             escape(node),
             escape(label),
-            escape(shorten(text, _EXAMPLE_CHARACTERS, placeholder=" ...")),
+            escape(beginning(text, _EXAMPLE_CHARACTERS)),
         )
     for table in (counts, spread, labels, examples):
         console().print(table)

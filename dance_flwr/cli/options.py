@@ -146,3 +146,9 @@ Trackers = Annotated[
         autocompletion=TRACKERS.names,
     ),
 ]
+
+
+def beginning(text: str, characters: int) -> str:
+    """Return a text in one line, cut after so many characters, in scripts without spaces, too."""
+    line = " ".join(text.split())
+    return line if len(line) <= characters else line[:characters].rstrip() + " ..."

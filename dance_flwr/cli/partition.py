@@ -1,7 +1,6 @@
 """`dance-flwr partition`: divide a graph among clients, and encode their texts."""
 
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +12,7 @@ from dance_flwr.cli.options import (
     Seed,
     Settings,
     WithKeys,
+    beginning,
 )
 from dance_flwr.config.paths import MANIFEST, check_out, shipped
 from dance_flwr.config.plugins import PARTITIONERS
@@ -147,11 +147,7 @@ def table(content: dict[str, Any]) -> "Table":
         skew = "-" if row["non_iid"] is None else f"{row['non_iid']:.3f}"
         shares = row["label_shares"]
         top = max(shares, key=lambda name: shares[name], default="")
-        common = (
-            "-"
-            if row["non_iid"] is None
-            else f"{shares[top]:.0%} {shorten(top, 24, placeholder='...')}"
-        )
+        common = "-" if row["non_iid"] is None else f"{shares[top]:.0%} {beginning(top, 24)}"
         parts = "/".join(f"{splits[part]:,}" for part in ("train", "val", "test"))
         rows.add_row(
             str(k),

@@ -81,6 +81,18 @@ def test_import_and_show(call, mine, tmp_path):
         call("show", "g")
 
 
+def test_show_begins_a_text_without_spaces(call, tmp_path):
+    rows = "".join(
+        f"{k},{text},a\n" for k, text in enumerate(("图神经网络" * 100, "x" * 300, "short"))
+    )
+    nodes, edges = tmp_path / "nodes.csv", tmp_path / "edges.csv"
+    nodes.write_text(f"id,text,label\n{rows}", "utf-8")
+    edges.write_text("source,target\n0,1\n1,2\n", "utf-8")
+    call("import", nodes, edges, "--name", "g")
+    shown = call("show", "g")
+    assert "图神经网络图神" in shown and "xxxx" in shown and "short" in shown
+
+
 def test_show_sees_an_altered_text(call, mine, tmp_path):
     from dance_flwr.data.graphs.folder import read_folder, write_folder
 
