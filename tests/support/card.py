@@ -17,6 +17,7 @@ One operation of torch is taken for one kernel, so launches are a lower bound fo
 scans.
 """
 
+import sys
 from collections import Counter
 from contextlib import ExitStack
 from traceback import extract_stack
@@ -122,6 +123,16 @@ class Card:
 # Memory -> whether it is of the card. A parameter is another object than the tensor that it is made
 # of, and has the same memory.
 _SIDES: dict[int, bool] = {}
+
+
+def forget_caches():
+    """Empty the caches of the package: what a run on the host left there is of neither side."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("dance_flwr"):
+            for function in vars(module).values():
+                if hasattr(function, "cache_clear"):
+                    function.cache_clear()
+    _SIDES.clear()
 
 
 def on_card(tensor):

@@ -4,7 +4,7 @@ from collections import Counter
 from unittest.mock import patch
 
 import pytest
-from support.card import CARD, Card
+from support.card import CARD, Card, forget_caches
 
 import client_app
 from dance_flwr.dance import passes
@@ -26,6 +26,7 @@ class CountingApp:
 
     def __init__(self, app):
         self.app, self.counts, self.all = app, {}, []
+        forget_caches()
 
     def __call__(self, message, context):
         kind = message.metadata.message_type.partition(".")[0]
@@ -46,6 +47,7 @@ def counted(run, request):
 
     A small client selects in every round: one more copy, of the model to the host.
     """
+    run(rounds=1)  # its model, in the caches of the process, is of no card
     app = CountingApp(client_app.app)
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "on the host":
