@@ -85,14 +85,15 @@ and the readings disagree. Do not rely on this answer alone.'
         """
         band = int(np.digitize(confidence, _BANDS)) - 1
         upper = (*_BANDS[1:], 1.0)[band]
-        among = f"validation nodes with {100 * _BANDS[band]:.0f} to {100 * upper:.0f} %"
+        checked = self.checked[band]
+        nodes = counted(checked, "validation node") if checked else "no validation nodes"
+        among = f"{nodes} with {100 * _BANDS[band]:.0f} to {100 * upper:.0f} %"
         split = ", and the readings disagree" if disagree else ""
-        if self.checked[band] < _MIN_CHECKED:
-            few = f"only {self.checked[band]}" if self.checked[band] else "no"
-            return f"Not known: {few} {among}{split}. Check it by hand."
-        ratio = self.right[band] / self.checked[band]
+        if checked < _MIN_CHECKED:
+            return f"Not known: {'only ' if checked else ''}{among}{split}. Check it by hand."
+        ratio = self.right[band] / checked
         word = "Strong" if ratio >= _STRONG else "Fair" if ratio >= _FAIR else "Weak"
-        line = f"{word}: {share(ratio)} of {self.checked[band]:,} {among} were answered rightly"
+        line = f"{word}: {share(ratio)} of {among} were answered rightly"
         weak = word == "Weak" or disagree
         return f"{line}{split}.{' Do not rely on this answer alone.' if weak else ''}"
 

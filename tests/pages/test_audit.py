@@ -194,6 +194,9 @@ def test_advice_is_how_often_such_answers_were_right():
     )
     assert of.advice(0.7, False).startswith("Not known: only 19 validation nodes with 70 to 90 %")
     assert of.advice(1.0, False).startswith("Strong")
+    few = Reliability.of(confidence[:1], right[:1])
+    assert few.advice(0.6, False).startswith("Not known: only 1 validation node with")
+    assert few.advice(0.9, False).startswith("Not known: no validation nodes with")
 
 
 def test_the_account_on_the_page_adds_up_to_the_answer(page, dance):
