@@ -84,7 +84,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--update-golden",
         action="store_true",
-        help="record the schema of this PROTOCOL, or the graphs of the imports, in tests/golden",
+        help="record in tests/golden: the schema of this PROTOCOL, graphs of imports, messages",
     )
 
 

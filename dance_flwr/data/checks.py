@@ -62,6 +62,9 @@ def check_classes(names: Sequence[str]) -> None:
             f"classes: expected at most {MAX_CLASSES:,}, found {len(names):,}; give --label a "
             "column of classes, not of texts or ids"
         )
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"classes: expected different names, found {twice!r} twice; rename one")
     if (longest := max(names, key=len, default="")) and len(longest) > MAX_CLASS_NAME:
         raise DataError(
             f"classes: expected names of at most {MAX_CLASS_NAME} characters, found {len(longest)} "

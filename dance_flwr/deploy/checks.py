@@ -147,7 +147,8 @@ def parse_node_config(text: str) -> Mapping[str, Value]:
         config: Mapping[str, Value] = flower.parse_config_args([text])
         return config
     except (ClickException, OSError, ValueError) as error:
-        found = getattr(error, "strerror", None) or text
+        reason = getattr(error, "strerror", None)
+        found = f"{text} ({reason})" if reason else text
         raise UserError(
             'expected a TOML file, or KEY=VALUE with VALUE a number, true, false or "text", '
             f"found {found}; correct --node-config"

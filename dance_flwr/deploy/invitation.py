@@ -77,9 +77,10 @@ class Invitation:
                     f"sites, found {name!r:.60}; rename it"
                 )
         if len(set(self.sites)) < len(self.sites) or self.site not in ("", *self.sites):
+            invited = f", one of them {self.site!r}" if self.site else ""
             raise UserError(
-                f"expected different sites, {self.site!r} among them, found "
-                f"{', '.join(self.sites)}; correct --sites"
+                f"--sites: expected different names{invited}, found {', '.join(self.sites)}; "
+                "rename one"
             )
         parse_address(self.superlink)
         terms_of(self.terms)
@@ -152,8 +153,8 @@ def folder_with(file: str, folder: Path | None, option: str) -> Path:
     places = [folder] if folder else [Path(), *sorted(p for p in Path().iterdir() if p.is_dir())]
     matches = [place.resolve() for place in places if (place / file).is_file()]
     if len(matches) != 1:
-        listed = ", ".join(place.name for place in matches) or f"none with {file}"
-        raise UserError(f"{option}: expected one folder, found {listed}; name it")
+        listed = ", ".join(place.name for place in matches) or "none here"
+        raise UserError(f"{option}: expected one folder with {file}, found {listed}; name it")
     return matches[0]
 
 

@@ -46,7 +46,7 @@ def run_supernode(
     """
     if settled := [word for word in arguments if word.partition("=")[0] in SETTLED]:
         raise UserError(
-            f"expected no {settled[0]}, which `dance-flwr supernode` settles itself, found it; "
+            f"{settled[0]}: expected no option that `dance-flwr supernode` sets itself, found it; "
             "leave it out"
         )
     _check_terms(arguments)

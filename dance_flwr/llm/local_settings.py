@@ -96,8 +96,8 @@ def _table(path: Path) -> Mapping[str, Any]:
         if isinstance(table, Mapping):
             return table
     except (OSError, ValueError) as error:  # ValueError: not TOML, or not UTF-8
-        # Only the kind of the error, as the message is sent to the server.
-        reason = str(error.strerror) if isinstance(error, OSError) else type(error).__name__
+        # Nothing of its content, as the message is sent to the server.
+        reason = str(error.strerror) if isinstance(error, OSError) else "another file"
     raise UserError(
         f"${FILE}: expected a TOML file with a table [{TABLE}] at {path}, found {reason}; correct "
         "the variable or the file"

@@ -83,8 +83,8 @@ def check_method(config: RunConfig) -> None:
         )
     if (masked or noised) and config.strategy in READ_EACH:
         raise UserError(
-            f"strategy: expected one of means under {key}, found {config.strategy!r}, which reads "
-            f"each client's upload; choose another strategy, or omit {key}"
+            f"strategy: expected one that averages under {key}, found {config.strategy!r}, which "
+            f"reads each client's upload; choose another strategy, or omit {key}"
         )
     # A server side of its own takes the place of the strategy's step: a setting without effect is
     # refused.

@@ -136,21 +136,6 @@ def test_a_network_of_torch_geometric_reads_the_core_and_the_graph(graph, core):
     assert small.y.tolist() == core.labels.tolist()
 
 
-def test_what_cannot_be_condensed_is_refused(graph):
-    for arguments, message in (
-        ({"ratio_of_nodes": 0}, "ratio_of_nodes: expected"),
-        ({"texts": 0}, "texts: expected a whole number from 1 to"),
-        ({"texts": True}, "texts: expected a whole number from 1 to"),
-        ({"texts": 2.5}, "texts: expected a whole number from 1 to"),
-        ({"texts": 10**6}, "texts: expected a whole number from 1 to"),
-        ({"config": {"method": "fedavg-full"}}, "method: expected 'dance'"),
-        ({"seed": -1}, "seed"),
-        ({"model": "nowhere"}, "dance-flwr export"),
-    ):
-        with pytest.raises(UserError, match=message):
-            condense(graph, **arguments)
-
-
 def test_labels_without_a_split_are_all_for_training(graph):
     from dataclasses import replace
 

@@ -157,27 +157,6 @@ def test_classes_of_one_institution_alone_are_numbered_by_name():
     assert graph.class_names == ("lion", "zebra") and graph.labels.tolist() == [1, 1, -1]
 
 
-@pytest.mark.parametrize(
-    ("graphs", "config", "message"),
-    [
-        ([], None, "one graph per institution, found none"),
-        ([institution(["a"], [0])], {"clients": 3}, "no key 'clients'"),
-        (iter(()), None, "expected a TextGraph or a list"),
-        ([object()], None, "found object"),
-        ("nowhere", None, "nowhere"),
-        (institution(["a"], [0]), {"clients": 3}, "at least one node per client"),
-        (institution(["a"], [0]), {"method": "nothing"}, "method"),
-        (institution(["a"], [0]), 7, "expected keys and values such as"),
-        (institution(["a"], [0]), {"resume": True, "out": "x"}, "leave it out"),
-        (institution(["a"], [0]), {"rounds": 1.5}, "rounds: expected int"),
-    ],
-)
-def test_what_cannot_be_federated_is_refused(graphs, config, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=message):
-        federate(graphs, config, progress=False)
-
-
 def test_institutions_keep_the_weights_and_texts_of_their_edges(tiny):
     """One without weights has equal ones, whatever the scale of the others."""
     from support.graphs import knowledge_graph

@@ -7,11 +7,9 @@ import sys
 import numpy as np
 import pytest
 import torch
-from support.graphs import text_graph
 from support.project import PROJECT
 
-from dance_flwr.api.inputs import bundle_of, checked_graph, config_of, rows_of, source_of
-from dance_flwr.errors import UserError
+from dance_flwr.api.inputs import config_of, rows_of
 
 IDS = ["a", "b", "c"]
 
@@ -34,24 +32,6 @@ def test_nodes_by_mask_and_one_node_alone():
     assert rows_of("b", IDS).tolist() == rows_of(1, IDS).tolist() == [1]
 
 
-@pytest.mark.parametrize(
-    ("nodes", "message"),
-    [
-        ([], "at least one node"),
-        (["a", "x"], "found 'x'"),
-        ([0, 3], r"places in 0\.\.2, found 3"),
-        ([-1], "found -1"),
-        (["a", "a"], "'a' again"),
-        ([0.5], "strings or integers"),
-        ([None], "strings or integers"),
-        ([True, False], "expected 3 values"),
-    ],
-)
-def test_other_nodes_are_refused(nodes, message):
-    with pytest.raises(UserError, match=message):
-        rows_of(nodes, IDS)
-
-
 def test_a_configuration_in_every_form(tmp_path):
     file = tmp_path / "keys.toml"
     file.write_text("rounds = 7\n[dance]\nmix = 0.4\n", encoding="utf-8")
@@ -61,23 +41,6 @@ def test_a_configuration_in_every_form(tmp_path):
     for form in (nested, file, str(file), wanted):
         assert config_of(form) == wanted
     assert config_of(None) == config_of({})
-
-
-def test_graphs_and_models_of_others_are_refused(tmp_path):
-    data = torch.nn.Linear(1, 1)
-    with pytest.raises(UserError, match=r"TextGraph\.from_pyg"):
-        checked_graph(data)
-    with pytest.raises(UserError, match="load_graph"):
-        checked_graph("pydocs")
-    with pytest.raises(UserError, match="at least one node"):
-        checked_graph(text_graph("none", [], [], [], []))
-    with pytest.raises(UserError, match="half a character"):
-        checked_graph(text_graph("half", ["a"], ["\udc00"], [0], []))
-    with pytest.raises(UserError, match="found Linear"):
-        bundle_of(data)
-    with pytest.raises(UserError, match="dance-flwr export"):
-        bundle_of(tmp_path)
-    assert source_of(tmp_path) == str(tmp_path)
 
 
 def test_ipython_shows_no_traceback_of_a_mistake(tmp_path):

@@ -1,13 +1,12 @@
 """Predictions and evidence in Python are those of the command line, number by number."""
 
 import json
-import shutil
 
 import pyarrow.parquet as pq
 import pytest
 from support.graphs import text_graph
 
-from dance_flwr.api import Predictor, UserError, explain, load
+from dance_flwr.api import Predictor, explain, load
 from dance_flwr.data.graphs.folder import read_folder, write_folder
 
 
@@ -82,17 +81,3 @@ def test_a_node_without_edges_and_text(model):
     alone = model.explain(graph, "x")
     assert not any(span.text for span in alone["x"].spans) and alone["x"].neighbours[0].gate == 1.0
     assert "<script" not in alone._repr_html_()
-
-
-def test_what_does_not_fit_is_refused(run, model, graph, tmp_path):
-    with pytest.raises(UserError, match="found 'nobody'"):
-        model.explain(graph, ["nobody"])
-    with pytest.raises(UserError, match="expected the id of an explained node"):
-        model.explain(graph, [0])["nobody"]
-    with pytest.raises(UserError, match="data: expected one of"):
-        model.predict(tmp_path / "nowhere")
-    damaged = tmp_path / "damaged"
-    shutil.copytree(model.bundle.folder, damaged)
-    (damaged / "bundle.json").write_text("{}", "utf-8")
-    with pytest.raises(UserError, match="format"):
-        load(damaged)

@@ -45,24 +45,6 @@ def assert_one_error(done, tmp_path, *words):
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".partial", ".tmp")]
 
 
-@pytest.mark.parametrize(
-    ("pair", "words"),
-    [
-        ("ruonds=3", ["unknown key 'ruonds'", "'rounds'"]),
-        ("method=magic", ["method: expected one of dance, fedavg-full", "found 'magic'"]),
-        ("rounds=many", ["rounds: expected int, found 'many'"]),
-        ("condensation-ratio=1.5", ["condensation-ratio", "> 0", "<= 1", "found 1.5"]),
-        ("rounds", ["--set", "KEY=VALUE", "'rounds'"]),
-        ("encoder-sha256=abc", ["/encoder'", "sha256 abc"]),
-        ("encoder=no-such-encoder", ["'no-such-encoder'"]),
-        ("chunk-tokens=400", ["chunk_tokens", "400"]),
-        ("clients=100", ["72 nodes for 100 clients"]),
-    ],
-)
-def test_wrong_value_is_named(start, tmp_path, pair, words):
-    assert_one_error(start("--set", pair), tmp_path, *words)
-
-
 def write_tables(folder, nodes, edges):
     folder.mkdir()
     pq.write_table(pa.table(nodes), folder / "nodes.parquet")
@@ -83,79 +65,6 @@ EDGES = {"source": ["n0", "n1", "n5"], "target": ["n1", "n2", "n6"]}
 
 
 # Places that cannot be written to
-
-IN_THE_WAY = {
-    "predict": ("predict", "BUNDLE", "--data", "CLIENT", "--out", "AFILE/x.parquet"),
-    "its evidence": (
-        *("predict", "BUNDLE", "--data", "CLIENT", "--out", "NEW"),
-        *("--evidence", "AFILE/x.jsonl"),
-    ),
-    "export": ("export", "RUN", "--out", "AFILE/b"),
-    "partition": ("partition", "--data", "TINY", "--out", "AFILE/p"),
-    "a manifest": ("partition", "--data", "TINY", "--out", "AFILE/m.json"),
-    "a manifest's clients": (
-        "partition",
-        "--manifest",
-        "PARTS",
-        "--data",
-        "TINY",
-        "--out",
-        "AFILE/p",
-    ),
-    "evidence page": ("evidence", "page", "RUN", "--out", "AFILE/a.html"),
-    "site prepare": (
-        *("site", "prepare", "TINY", "--agreed", "BUNDLE/federation.toml", "--client", 0),
-        *("--clients", 3, "--out", "AFILE/c"),
-    ),
-}
-
-
-@pytest.fixture(scope="module")
-def bundle(dance, tmp_path_factory):
-    from dance_flwr.api.bundle import export
-
-    return export(dance.folder, tmp_path_factory.mktemp("bundles") / "bundle").folder
-
-
-@pytest.fixture
-def called(cli, bundle, dance, tiny, tmp_path):
-    """A function that calls the command line with paths for the words in capitals."""
-    (tmp_path / "afile").write_text("mine")
-    places = {"BUNDLE": bundle, "RUN": dance.folder, "TINY": tiny, "PARTS": dance.partition}
-    places |= {"CLIENT": dance.partition / "client-2", "AFILE": tmp_path / "afile"}
-    places |= {"NEW": tmp_path / "new.parquet"}
-
-    def call(*words):
-        heads = [str(word).partition("/") for word in words]
-        return cli(*(f"{places.get(head, head)}{slash}{end}" for head, slash, end in heads))
-
-    return call
-
-
-@pytest.mark.parametrize("words", IN_THE_WAY.values(), ids=IN_THE_WAY)
-def test_a_file_in_the_way_of_an_output_is_named_before_the_work(called, tmp_path, words):
-    done, option = called(*words), words[-2]
-    expected = f"error: {tmp_path / 'afile'}: expected a folder, found a file; choose another "
-    assert done.code == 2 and done.err == [expected + option] and not done.out, done
-    assert {path.name for path in tmp_path.iterdir()} == {"afile"}
-
-
-@pytest.mark.parametrize("place", ["--out AFILE", "--out AFILE/run", "--set data-root=AFILE"])
-def test_a_run_below_a_file_is_refused_before_the_work(start, tmp_path, place):
-    (tmp_path / "afile").write_text("mine")
-    done = start(*place.replace("AFILE", str(tmp_path / "afile")).split())
-    option = "`out`" if "--out" in place else "`data-root`"
-    expected = f"{tmp_path / 'afile'}: expected a folder, found a file; choose another {option}"
-    assert_one_error(done, tmp_path, expected)
-    assert not done.out and len(done.err) == 1
-
-
-def test_a_table_and_its_evidence_are_two_files(called, tmp_path):
-    done = called("predict", "BUNDLE", "--data", "CLIENT", "--out", "NEW", "--evidence", "NEW")
-    assert done.code == 2 and not done.out and len(done.err) == 1, done
-    assert "--evidence: expected another file than --out, found" in done.err[0]
-    assert {path.name for path in tmp_path.iterdir()} == {"afile"}
-
 
 # The real entry point, as a user calls it
 

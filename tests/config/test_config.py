@@ -159,14 +159,6 @@ def test_an_integer_is_a_float_but_a_bool_is_no_integer():
         assert key in problems({key: value})[0]
 
 
-def test_keys_are_checked_against_each_other():
-    assert "train-ratio" in problems({"train-ratio": 0.7})[0]
-    assert "hop2-pool" in problems({"dance.hop2-budget": 9})[0]
-    assert "min-valid-replies" in problems({"min-valid-replies": 6})[0]
-    assert "min-valid-replies" in problems({"client-fraction": 0.5, "min-valid-replies": 3})[0]
-    assert len(problems({"train-ratio": 0.7, "dance.hop2-budget": 9, "min-valid-replies": 6})) == 3
-
-
 def test_later_sources_win(tmp_path):
     for name, text in {
         "a.toml": "condensation-ratio = 0.2\nrounds = 2\nseed = 2\n[dance]\nmix = 0.3\n",

@@ -73,7 +73,7 @@ def test_keys_of_a_plug_in_are_parsed_checked_and_flattened(toy):
     assert ToySection.of(config) == ToySection(2, 5, "far")
     assert flatten(config)["toy.low"] == 2 and parse(flatten(config)) == config
     assert problems({"toy.low": -1, "toy.kind": "side"}) == [
-        "toy.low: expected >= 0, found -1",
+        "toy.low: expected a whole number >= 0, found -1",
         "toy.kind: expected one of near, far, found 'side'",
     ]
     assert problems({"toy.lwo": 1}) == ["unknown key 'toy.lwo': did you mean 'toy.low'?"]

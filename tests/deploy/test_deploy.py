@@ -517,7 +517,7 @@ BAD = {
             "a whole number from 0": terms(partition_id=-1),
             "(num-partitions), found 4; lower it": terms(min_clients=4),
             "expected a TOML file, or KEY=VALUE": terms(max_rounds="many"),
-            "found No such file": lambda w: w.node(node_config="none.toml"),
+            "found none.toml (No such": lambda w: w.node(node_config="none.toml"),
         },
     },
     "SuperLink": {

@@ -17,8 +17,6 @@ from dance_flwr.deploy import prefork
 from dance_flwr.deploy import supernode as module
 from dance_flwr.deploy.process_tree import ProcessTree, stop
 from dance_flwr.deploy.superlink import flower_environment
-from dance_flwr.deploy.supernode import run_supernode
-from dance_flwr.errors import UserError
 
 # `load` must import all libraries that a task needs; it must leave one thread, or forking is not
 # safe (pyarrow's allocator has one, and stops it for a fork); and it must not ask for a GPU: what
@@ -159,14 +157,6 @@ def test_a_node_asks_often_after_a_message_and_an_idle_one_as_flower_s(monkeypat
     assert clock.slept == [3, 0.1, 0.25, 1.0, 3]
 
 
-@pytest.mark.parametrize(
-    "option", ["--isolation=subprocess", "--port", "--allow-runtime-dependency-installation"]
-)
-def test_what_is_settled_is_no_option(option):
-    with pytest.raises(UserError, match="settles itself"):
-        run_supernode(["--superlink", "127.0.0.1:1", option])
-
-
 @pytest.mark.parametrize("environment", ["", "0a 0b"])
 def test_accepted_differences_are_options_or_of_the_environment(cli, monkeypatch, environment):
     calls = []
@@ -177,19 +167,6 @@ def test_accepted_differences_are_options_or_of_the_environment(cli, monkeypatch
     assert cli("supernode", *options[:2], *named, *options[2:]).code == 0
     ((arguments, accepted),) = calls
     assert (list(arguments), list(accepted)) == (options, ["0a", "0b"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [
-        (["--node-config", "max-rounds=-1"], "max-rounds: expected a number > 0, found -1"),
-        (["--node-config=epsilon-max=8"], "found 'epsilon-max'; did you mean 'max-epsilon'"),
-        (["--node-config", "none.toml"], "found No such file"),
-    ],
-)
-def test_a_term_that_is_none_stops_the_node_before_it_connects(arguments, found):
-    with pytest.raises(UserError, match=found):
-        run_supernode(["--superlink", "127.0.0.1:1", *arguments])
 
 
 # A process of tasks whose first task is at work when the SuperNode ends, and hears no SIGINT.

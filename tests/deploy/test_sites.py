@@ -170,15 +170,6 @@ def test_a_new_federation_has_an_authority_and_invitations_without_secrets(hospi
     assert again.code == 2 and "expected a new folder" in again.err[-1]
 
 
-@pytest.mark.parametrize("sites", ["north,north,west", "north,../south,west", "North,b,c"])
-def test_a_name_that_is_none_leaves_no_folder(cli, tmp_path, monkeypatch, sites):
-    monkeypatch.chdir(tmp_path)
-    words = ["--host", "127.0.0.1", "--classes", "a,b", "--sites", sites]
-    done = cli("deploy", "init", "hospitals", *words)
-    assert done.code == 2 and "error: expected" in done.err[-1]
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_site_has_its_key_data_and_terms_and_no_other_user_reads_them(north, hospitals):
     assert exposed(north.folder) == []
     assert stat.S_IMODE((north.folder / "node.key").stat().st_mode) == 0o600

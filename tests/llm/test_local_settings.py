@@ -64,29 +64,6 @@ def test_the_key_comes_from_the_environment_only(written, monkeypatch):
     assert "geheim" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("model-file = 3", "model-file: expected str, found 3"),
-        ("allow-remote = 1", "allow-remote: expected bool, found 1"),
-        ("timeout = 0", "timeout: expected > 0 and <= 3600, found 0"),
-        ("timeout = nan", "timeout: expected a finite number, found nan"),
-        ("timeout = true", "timeout: expected float, found True"),
-        ("max-calls = -1", "max-calls: expected >= 0, found -1"),
-        ("max-tokens = 1.5", "max-tokens: expected int, found 1.5"),
-        ("max-calls = true", "max-calls: expected int, found True"),
-        ('base-url = ["geheim"]', "expected the base-url of an endpoint as http://HOST:PORT/v1"),
-        ("modell = 'm'\nmax-call = 1", "found 'max-call', 'modell'; did you mean 'max-calls' and"),
-    ],
-)
-def test_a_value_that_is_none_is_refused(written, line, found):
-    path = written(f"[llm]\n{line}\n")
-    with pytest.raises(UserError) as refused:
-        local_settings()
-    assert found in str(refused.value) and str(path) in str(refused.value)
-    assert "geheim" not in str(refused.value)
-
-
 @pytest.mark.parametrize("text", ["no toml", "llm = 3", "\ufffd\x00", None])
 def test_a_file_that_is_none_is_refused(written, text):
     path = written(text or "")

@@ -230,11 +230,6 @@ def test_a_late_client_personalises_the_model_without_a_round(without, personal,
     assert refused.code == 2 and "a new folder" in refused.err[0]
 
 
-def test_methods_whose_clients_have_models_of_their_own_are_refused(run):
-    with pytest.raises(UserError, match="personal: expected 'off' for method 'local-only'"):
-        run(method="local-only", personal="mix")
-
-
 def test_the_paper_deploys_the_global_model(run_config):
     assert run_config(paper=True, personal="mix").personal == "off"
 

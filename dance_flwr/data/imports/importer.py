@@ -177,7 +177,9 @@ def check_name(name: str, reserved: tuple[str, ...] = ()) -> str:
             "choose another name"
         )
     if name in reserved:
-        raise DataError(f"--name: {name!r} is a built-in graph; choose another name")
+        raise DataError(
+            f"--name: expected one that no built-in graph has, found {name!r}; choose another"
+        )
     return name
 
 

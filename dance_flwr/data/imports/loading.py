@@ -89,8 +89,8 @@ def _path(name_or_path: str, root: Path | None) -> Path:
         return path
     if name_or_path in CATALOGUE:
         raise DataError(
-            f"dataset {name_or_path!r} is not here; expected it under {graphs_folder(root)}; "
-            f"download it with: dance-flwr data fetch {name_or_path}"
+            f"data: expected {name_or_path!r} in {graphs_folder(root)}, found none; download it "
+            f"with `dance-flwr data fetch {name_or_path}`"
         )
     known = sorted({*DATASETS, *imported_graphs(root), *CATALOGUE})
     raise DataError(

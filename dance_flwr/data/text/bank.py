@@ -100,8 +100,8 @@ class TextBank:
             or 0 < self.spec.max_seq_tokens < chunk_tokens + _SPECIAL_TOKENS
         ):
             raise DataError(
-                f"text bank: expected chunk_tokens in 1..{longest} for encoder {self.spec.name!r} "
-                f"and max_chunks >= 1, found {chunk_tokens} and {max_chunks}; change them"
+                f"chunk-tokens: expected 1 to {longest} for encoder {self.spec.name!r}, and "
+                f"max-chunks from 1, found {chunk_tokens} and {max_chunks}; change them"
             )
         settings = {
             "encoder_fingerprint": self.spec.fingerprint,

@@ -81,12 +81,6 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are(gpus, count, 
         named_device(name)
 
 
-@pytest.mark.parametrize("ratio", [0, 0.0, -0.5, 1.5, True, "half", float("nan")])
-def test_a_share_that_cannot_be_is_refused(ratio):
-    with pytest.raises(UserError, match="gpu-memory-ratio: expected a number > 0 and <= 1"):
-        memory_ratio({"gpu-memory-ratio": ratio})
-
-
 def test_a_share_is_set_on_the_device_and_on_no_cpu(gpus):
     asked = gpus(2)
     with claim(torch.device("cpu"), 0.5):

@@ -13,7 +13,7 @@ from support.graphs import TEXT_DIM
 
 import client_app
 from dance_flwr.config.plugins import METHODS
-from dance_flwr.errors import ConfigError, QuorumError, UserError
+from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.federation.flower import (
     SECAGG_CONFIGS,
@@ -297,14 +297,6 @@ def test_a_rounds_secrets_are_forgotten(run):
     run(app=app, **SECURE | PLAIN)
     for context in contexts.values():
         assert dict(context.state.config_records[SECAGG_STATE]) == {STATE_STAGE: Stage.UNMASK}
-
-
-@pytest.mark.parametrize(
-    "keys", [{"clients": 2}, {"client_fraction": 0.4}, {"min_valid_replies": 3}]
-)
-def test_settings_that_defeat_it_are_refused(run_config, keys):
-    with pytest.raises(ConfigError, match="secure-aggregation"):
-        run_config(**SECURE | keys)
 
 
 def test_a_method_that_reads_each_upload_is_refused(run, monkeypatch):

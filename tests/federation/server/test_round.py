@@ -18,7 +18,6 @@ from dance_flwr.federation.server.round import initial_arrays
 from dance_flwr.federation.server.strategies import make_round
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import arrays_of, state_of
-from dance_flwr.methods import check_method
 from dance_flwr.methods.server_side import Upload, entries_of, for_client, weighted_mean
 from dance_flwr.metrics import Counts, Report
 from dance_flwr.nn.model import ModelShape
@@ -245,20 +244,6 @@ def test_the_trimmed_mean_cuts_one_on_each_side_of_the_fewest(server):
     check_moved(one, start, 0.025)
     with pytest.raises(UserError, match="expected at least 3 valid replies per round"):
         server(clients=5, min_valid_replies=2, strategy="fedtrimmedavg")
-
-
-@pytest.mark.parametrize("strategy", sorted(READ_EACH))
-@pytest.mark.parametrize(
-    "options",
-    [{"privacy_secure_aggregation": True}, {"privacy_dp": "central"}, {"method": "local-only"}],
-    ids=["masks", "noise", "a server side of its own"],
-)
-def test_robust_strategies_are_refused_where_they_cannot_read_uploads(
-    run_config, strategy, options
-):
-    config = run_config(**{"method": "fedavg-full", "clients": 5, **options, "strategy": strategy})
-    with pytest.raises(UserError, match="strategy: expected"):
-        check_method(config)
 
 
 # Outliers
