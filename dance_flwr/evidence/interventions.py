@@ -50,9 +50,7 @@ class _Read(NamedTuple):
         return self.distinct.take(self.row[cases])
 
 
-def repredict(
-    explainer: Explainer, targets: Tensor, remaining: Ragged, *, texts_elsewhere: bool = True
-) -> Tensor:
+def repredict(explainer: Explainer, targets: Tensor, remaining: Ragged) -> Tensor:
     """Return p(y | v_i) with only the chunks remaining_i within two hops of v_i; [I, C].
 
     All other chunks there are removed from the bank: t_u is pooled from the rest, and a node
@@ -64,32 +62,26 @@ def repredict(
     ----------
     targets : [I] int64 nodes, one per case, which may repeat
     remaining : I rows of chunk numbers, of nodes within two hops of the target
-    texts_elsewhere : whether texts beyond two hops stay
     """
-    changes = remaining
-    if texts_elsewhere:
-        near = near_chunks(explainer.data, targets)
-        changes = near.keep(~among(near.rows(), near.index, remaining))
-    return predict_changed(explainer, targets, changes, texts_elsewhere=texts_elsewhere)
+    near = near_chunks(explainer.data, targets)
+    gone = near.keep(~among(near.rows(), near.index, remaining))
+    return predict_changed(explainer, targets, gone)
 
 
 @torch.no_grad()
-def predict_changed(
-    explainer: Explainer, targets: Tensor, changes: Ragged, *, texts_elsewhere: bool = True
-) -> Tensor:
+def predict_changed(explainer: Explainer, targets: Tensor, changes: Ragged) -> Tensor:
     """Return what `repredict` returns, by the chunks to remove instead of those that remain.
 
     Parameters
     ----------
-    changes : I rows of chunk numbers to remove; without texts elsewhere, all chunks to keep
+    changes : I rows of chunk numbers to remove
     """
     data, backbone = explainer.data, explainer.model.backbone
     rows, size = data.graph.rows, data.num_nodes
     hops = data.graph.hops(explainer.settings.fan_out)
     owners = Ragged(changes.ptr, data.table.node_of_chunk[changes.index])
-    table = data.table if texts_elsewhere else _blank(data.table)
     halved = Halved.of(backbone.operator, data.graph.operator(backbone.operator))
-    projected = projected_texts(backbone, table.nodes)
+    projected = projected_texts(backbone, data.table.nodes)
     results = []
     # By an upper bound, as the search for replicas itself needs memory.
     for group in _passes(max_replicas(explainer, targets, owners), _NODES_AT_ONCE):
@@ -100,7 +92,7 @@ def predict_changed(
             replicas, which = Replicas.of(size, replicated.take(cases)), group[cases]
             nodes, removed = targets[which], changes.take(which)
             if not _lean(explainer):
-                bank = _changed_table(data, replicas, removed, texts_elsewhere)
+                bank = _changed_table(data, replicas, removed)
                 client = _client(explainer, replicas, bank, halved, read.take(cases))
                 reader = Reader(explainer.model, client, explainer.settings, client.graph)
                 results.append(predict(reader, replicas.place(_every(nodes), nodes))[DEPLOYED])
@@ -108,7 +100,7 @@ def predict_changed(
             # A changed text changes g of many nodes: only a few of them need a text of their own.
             own = nodes_around(rows, concat_rows([owners.take(which), hops.zero(nodes)]), 0)
             texts = Replicas.of(size, own)
-            bank = _changed_table(data, texts, removed, texts_elsewhere)
+            bank = _changed_table(data, texts, removed)
             read_texts = torch.cat([projected, projected_texts(backbone, bank.nodes[size:])])
             place = torch.cat([_every(rows.ptr[1:]), texts.place(replicas.case, replicas.origin)])
             plain = pass_of_texts(explainer.model, read_texts[place], halved.replicated(replicas))
@@ -246,33 +238,24 @@ def _passes(sizes: Tensor, max_size: int) -> Iterator[Tensor]:
         yield from torch.split(torch.arange(sizes.numel(), device=sizes.device), counts)
 
 
-def _blank(table: TextTable) -> TextTable:
-    empty = Ragged(torch.zeros_like(table.chunks_of.ptr), table.chunks_of.index[:0])
-    return TextTable(table.chunks, empty, torch.zeros_like(table.nodes))
-
-
-def _changed_table(
-    data: ClientData, replicas: Replicas, changes: Ragged, texts_elsewhere: bool
-) -> TextTable:
+def _changed_table(data: ClientData, replicas: Replicas, changes: Ragged) -> TextTable:
     """Return the bank of the client and its replicas, which share the chunk embeddings.
 
     Parameters
     ----------
-    changes : chunks to remove by case; without texts elsewhere, chunks to keep
+    changes : chunks to remove by case
     """
     table = data.table
-    # Without texts elsewhere, only replicas have text.
-    shared = table if texts_elsewhere else _blank(table)
     # Replicas share the chunk embeddings and differ in the chunks that they have.
     before = table.chunks_of.take(replicas.origin)
     named = among(replicas.case[before.rows()], before.index, changes)
-    after = before.keep(~named if texts_elsewhere else named)
+    after = before.keep(~named)
     changed = torch.nonzero(after.ptr.diff() != before.ptr.diff()).flatten()
     rest = after.take(changed)
     nodes = table.nodes[replicas.origin]
     nodes[changed] = _pooled(data, replicas.origin[changed], rest).to(nodes.dtype)
     return TextTable(
-        table.chunks, stack_rows([shared.chunks_of, after]), torch.cat([shared.nodes, nodes])
+        table.chunks, stack_rows([table.chunks_of, after]), torch.cat([table.nodes, nodes])
     )
 
 

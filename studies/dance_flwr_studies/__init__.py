@@ -6,13 +6,11 @@ Another package adds an experiment through an entry point:
     my-study = "my_package.my_study:EXPERIMENT"
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from dance_flwr.config.plugins import Registry, resolve
-from dance_flwr.errors import UserError, unknown
+from dance_flwr.config.plugins import Registry
 
-__all__ = ["ANALYSES", "EXPERIMENTS", "get_analysis", "get_experiment", "get_measure", "summary"]
+__all__ = ["EXPERIMENTS", "get_experiment", "summary"]
 
 _PROTOCOLS = f"{__name__}.protocols"
 # Name -> (where it is, one line). The line stands here, as `--help` imports no experiment.
@@ -61,9 +59,6 @@ EXPERIMENTS = Registry(
     {name: f"{_PROTOCOLS}.{target}" for name, (target, _) in _BUILTIN.items()},
 )
 
-# name -> "module:function"; function(run_folder, config, partition_folder) -> JSON-able dict
-ANALYSES = {"faithfulness": f"{_PROTOCOLS}.faithfulness.protocol:analyse"}
-
 
 def summary(name: str) -> str:
     """Return one line on an experiment without importing it."""
@@ -73,15 +68,3 @@ def summary(name: str) -> str:
 def get_experiment(name: str) -> Any:
     """Return the `engine.cells.Experiment` of this name; its module is imported now."""
     return EXPERIMENTS.get(name)
-
-
-def get_analysis(name: str) -> Callable[..., dict[str, Any]]:
-    """Return the analysis of this name: function(run_folder, config, partition_folder) -> dict."""
-    if name not in ANALYSES:
-        raise UserError(unknown("analysis", [name], ANALYSES))
-    return resolve(ANALYSES[name], f"analysis {name!r}")  # type: ignore[no-any-return]
-
-
-def get_measure(target: str) -> Callable[..., dict[str, Any]]:
-    """Return the measurement that "module:function" names: function(labels) -> dict."""
-    return resolve(target, f"measurement {target!r}")  # type: ignore[no-any-return]

@@ -97,11 +97,7 @@ def experiment(
     NAME comes first; several values may follow one flag: --datasets cora citeseer
     """
     from dance_flwr_studies.engine.start import start
-    from dance_flwr_studies.reports.figures import why_no_figures
 
-    # Before hours of runs, not after them.
-    if missing := why_no_figures():
-        typer.echo(missing)
     lists = {"datasets": datasets, "methods": methods, "ratios": ratios, "seeds": seeds}
     request: dict[str, Any] = {**lists, "rounds": rounds}
     # For a reader to repeat on another machine, so without places and numbers of jobs.
@@ -127,7 +123,7 @@ def tables(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="folder for the tables (Markdown, LaTeX, CSV) and their figures",
+            help="folder for the pages, the scores of all runs (CSV) and the figures",
         ),
     ] = None,
     export: Annotated[

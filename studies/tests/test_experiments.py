@@ -215,7 +215,7 @@ def test_a_dry_run_runs_nothing(go, inline, tmp_path, capsys):
     out = capsys.readouterr().out
     assert (
         "14 runs, 2 at a time" in out
-        and "dance.core-rule=random" in out
+        and "variant=w/o NC" in out
         and "14 runs like which none has been timed" in out
         and "hours of one core, 2 runs at a time" in out
     )
@@ -263,21 +263,14 @@ def count_labels(labels):
     return {"count": len(labels)}
 
 
-def test_analyses_and_measurements_are_made_once(inline, run_config, tmp_path, monkeypatch):
-    import dance_flwr_studies as experiments
-
-    monkeypatch.setitem(experiments.ANALYSES, "look", "tests.test_experiments:look")
-    monkeypatch.setattr(work, "get_analysis", lambda name: look)
-    monkeypatch.setattr(
-        work, "get_measure", lambda target: {"m:count_labels": count_labels}[target]
-    )
+def test_analyses_and_measurements_are_made_once(inline, run_config, tmp_path):
     study, config = (
         Study(tmp_path),
         run_config(rounds=1, local_epochs=1, dance_evidence_keep="final"),
     )
     cells = [
-        Cell({"dataset": "tiny", "seed": 0}, config, analysis="look"),
-        Cell({"size": 3, "of": "labels"}, measure="m:count_labels"),
+        Cell({"dataset": "tiny", "seed": 0}, config, analysis=f"{__name__}:look"),
+        Cell({"size": 3, "of": "labels"}, measure=f"{__name__}:count_labels"),
     ]
     outcome = run_grid(study, cells, 1, False, print)
     assert (outcome.done, outcome.failed) == (2, {}) and all(study.has(cell) for cell in cells)

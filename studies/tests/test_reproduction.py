@@ -53,9 +53,7 @@ def test_the_pages_are_made_from_the_rows(rows, tmp_path, monkeypatch):
     assert made == pages()
     linked = {name for text in made.values() for name in re.findall(r"\(figures/([^)]*)\)", text)}
     committed, drawn = (
-        # A page shows no PDF.
-        {path.name for path in (place / "figures").iterdir() if path.suffix != ".pdf"}
-        for place in (FOLDER, folder)
+        {path.name for path in (place / "figures").iterdir()} for place in (FOLDER, folder)
     )
     assert linked == committed == drawn
 
@@ -70,11 +68,9 @@ def test_the_pages_are_short():
 
 
 def test_the_runs_of_an_experiment_are_of_one_code(rows):
-    """Rows of before the provenance have a hash over bytes instead."""
     for name, table in rows.by_experiment.items():
         made = [row.result for row in table if row.result]
-        hashes = {run.get("provenance") or run["code_fingerprint"] for run in made}
-        assert len(hashes) <= 1, name
+        assert len({run["provenance"] for run in made}) <= 1, name
 
 
 def test_means_that_the_findings_quote_are_in_the_tables():

@@ -41,10 +41,8 @@ def with_chunks(data, left):
     return SimpleNamespace(num_nodes=data.num_nodes, device=data.device, **changed)
 
 
-def repredict(model, data, settings, node, kept, texts_elsewhere):
+def repredict(model, data, settings, node, kept):
     """p(y | node) with `kept` of its pool, [C]."""
-    elsewhere = (
-        set(range(data.table.chunks.size(0))) - pool(data, node) if texts_elsewhere else set()
-    )
+    elsewhere = set(range(data.table.chunks.size(0))) - pool(data, node)
     changed = with_chunks(data, elsewhere | set(kept))
     return predict(Reader(model, changed, settings, changed.graph))["deployed"][node]

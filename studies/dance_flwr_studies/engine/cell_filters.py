@@ -14,7 +14,7 @@ from pathlib import Path
 from dance_flwr.errors import UserError
 from dance_flwr.runs.locks import exclusive, is_locked
 from dance_flwr_studies.engine.cells import Cell, dataset_name
-from dance_flwr_studies.engine.folder import label_key, measure_name, run_name, settings_of
+from dance_flwr_studies.engine.folder import cell_name, label_key, settings_of
 
 
 def where(cells: Sequence[Cell], pairs: Sequence[str]) -> list[Cell]:
@@ -61,12 +61,11 @@ class Shard:
         are disjoint and complete, and their numbers of runs of a method on a data set differ by at
         most one. Cells with the same run are in the same share.
         """
-        names = [_name(cell) for cell in cells]
+        names = [cell_name(cell) for cell in cells]
         runs = {name: _order(cell) for name, cell in zip(names, cells, strict=True)}
         # Why one by one (decision 24): it balances methods of different costs without an estimate,
         # which would differ between machines.
-        dealt = sorted(runs, key=runs.__getitem__)[self.number - 1 :: self.shards]
-        mine = set(dealt)
+        mine = set(sorted(runs, key=runs.__getitem__)[self.number - 1 :: self.shards])
         return [cell for name, cell in zip(names, cells, strict=True) if name in mine]
 
 
@@ -99,10 +98,6 @@ def at_work(root: Path, shard: Shard | None) -> Iterator[None]:
                     "wait for it, or choose another --out"
                 )
         yield
-
-
-def _name(cell: Cell) -> str:
-    return measure_name(cell) if cell.measure else run_name(cell.config)
 
 
 def _order(cell: Cell) -> tuple[str, str, str, int, str]:

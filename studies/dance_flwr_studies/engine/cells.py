@@ -51,7 +51,8 @@ class Cell:
     labels : what tables group by: dataset, method, ratio, seed, variant, ...; no two cells of an
         experiment share them
     config : of the run; cells with the same settings share one run. A measurement needs none
-    analysis : name in `ANALYSES`, run on the finished run; its dict is `<run folder>/<name>.json`
+    analysis : "module:function", called as function(run_folder, config, partition_folder) -> dict
+        on the finished run, whose folder keeps it as `<function>.json`
     measure : "module:function", called as function(labels) -> dict instead of a run; measurements
         run one at a time, each in its own process
     curve : keep the validation accuracy of every round in exported rows
@@ -118,7 +119,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure of a report, written as PNG, SVG and PDF.
+    """One figure of a report, written as PNG and SVG.
 
     Attributes
     ----------
@@ -163,7 +164,7 @@ class Experiment:
     reads : names of experiments whose rows `render` is given after its own
     verdict : returns in Markdown whether the claim holds in the rows that `render` is given; None
         where the question is no claim
-    metrics : heading -> key of the results, of the table in NAME.tex and NAME.csv; empty = none
+    metrics : heading -> key of the results, of the columns in NAME.csv; empty = none
     """
 
     name: str

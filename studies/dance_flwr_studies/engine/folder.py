@@ -66,10 +66,17 @@ def changes(settings: Mapping[str, Value], defaults: Mapping[str, Value]) -> dic
     }
 
 
-def measure_name(cell: Cell) -> str:
-    """Return `<function>-<12 hex>` of a measurement; the digits hash its function and labels."""
+def cell_name(cell: Cell) -> str:
+    """Return `run_name`, or `<function>-<12 hex>` of a measurement, by function and labels."""
+    if not cell.measure:
+        return run_name(cell.config)
     text = json.dumps([cell.measure, dict(cell.labels)], sort_keys=True)
     return f"{cell.measure.rpartition(':')[2]}-{_digest(text)}"
+
+
+def analysis_file(target: str) -> str:
+    """Return the name of the file of an analysis, in the run's folder; "" for none."""
+    return f"{target.rpartition(':')[2]}.json" if target else ""
 
 
 def _digest(text: str) -> str:
@@ -91,9 +98,8 @@ class Study:
     def product(self, cell: Cell) -> Path:
         """Return the last file that a cell needs: its measurement, its analysis, or its result."""
         if cell.measure:
-            return self.measures / f"{measure_name(cell)}.json"
-        folder = self.run_folder(cell.config)
-        return folder / (f"{cell.analysis}.json" if cell.analysis else RESULT)
+            return self.measures / f"{cell_name(cell)}.json"
+        return self.run_folder(cell.config) / (analysis_file(cell.analysis) or RESULT)
 
     def has(self, cell: Cell) -> bool:
         """Whether every file that a cell needs exists."""
@@ -119,9 +125,9 @@ class Study:
         for cell in cells:
             entries[label_key(cell.labels)] = {
                 "labels": dict(cell.labels),
-                "run": "" if cell.measure else run_name(cell.config),
-                "measure": measure_name(cell) if cell.measure else "",
-                "analysis": cell.analysis,
+                "run": "" if cell.measure else cell_name(cell),
+                "measure": cell_name(cell) if cell.measure else "",
+                "analysis": analysis_file(cell.analysis),
                 "curve": cell.curve,
                 "config": {} if cell.measure else settings_of(cell.config),
             }

@@ -1,7 +1,7 @@
 """Rows: what tables are made from, read from a study folder or from one file of compact rows."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from dance_flwr_studies.engine.folder import (
 )
 
 Line = dict[str, Any]  # of a file of compact rows
+Pair = tuple[Line, Line]  # the defaults of a line, and the line
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,9 @@ class Rows:
 def load_rows(path: Path) -> Rows:
     """Read a study folder or a file of compact rows; both give the same rows."""
     if path.is_dir():
-        return _rows_of(_lines_of(Study(path)), path)
+        return _rows_of(_pairs_of(Study(path)), path)
     if path.is_file():
-        lines = _read_lines(path)
-        try:
-            return _rows_of(lines, path)
-        except (KeyError, TypeError) as error:
-            raise _foreign(path, error) from None
+        return _rows_of(_read(path), path)
     raise UserError(
         f"expected a study folder or a .jsonl file of rows, found none at {path}; "
         "run an experiment first"
@@ -78,125 +75,87 @@ def export_rows(study: Path, file: Path, update: bool = False) -> int:
     """
     if not study.is_dir():
         raise UserError(f"--export: expected a study folder, found none at {study}")
-    lines = _lines_of(Study(study))
+    pairs = _pairs_of(Study(study))
     if update and file.is_file():
-        lines = _merge(lines, _read_lines(file))
+        pairs = _merged(pairs, _read(file))
+    # Lines below the defaults that they were written under, which appear once.
+    below: dict[str, list[Line]] = {}
+    for defaults, line in pairs:
+        first: Line = {"kind": "defaults", "config": defaults}
+        below.setdefault(json.dumps(defaults, sort_keys=True), [first]).append(line)
+    every = [line for lines in below.values() for line in lines]
     # One line per run keeps diffs short.
-    write_text(file, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
-    return len(lines)
+    write_text(file, "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in every))
+    return len(every)
 
 
-def _read_lines(file: Path) -> list[Line]:
+def _read(file: Path) -> list[Pair]:
+    """Return the lines of a file; defaults hold until the next ones."""
+    pairs: list[Pair] = []
+    defaults: Line = {}
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines if line.strip()]
-    except ValueError as error:
-        raise _foreign(file, error) from None
+        for text in filter(str.strip, file.read_text(encoding="utf-8").splitlines()):
+            line = json.loads(text)
+            if line["kind"] == "defaults":
+                defaults = line["config"]
+            elif line["commands" if line["kind"] == "experiment" else "uses"]:
+                pairs.append((defaults, line))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{file}: expected rows that dance-flwr tables --export wrote, found {error!r}"
+        ) from None
+    return pairs
 
 
-def _foreign(file: Path, error: Exception) -> UserError:
-    return UserError(
-        f"{file}: expected rows that dance-flwr tables --export wrote, found {error!r}"
-    )
+def _merged(new: Sequence[Pair], old: Sequence[Pair]) -> list[Pair]:
+    """Return the new cells and commands, and the old ones that are not among them.
 
-
-def _merge(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
-    """Return the new lines, and the old cells and commands that are not among them.
-
-    An old line stays below the defaults that it was written under: a key that did not exist when
-    it was made stays unknown. A new line without a result replaces no old one with a result.
+    An old line stays below its own defaults: a key that did not exist when it was made stays
+    unknown. A new cell without a result replaces no old one with a result.
     """
-    new = _lacking_none(new, old)
-    commands = {line["experiment"]: line["commands"] for line in new if "commands" in line}
-    cells = {_cell_key(use) for line in new for use in line.get("uses", ())}
-    by_run = {
-        (line["id"], origin): line
-        for line in new
-        if "id" in line
-        for origin in (_origin(line), None)
-    }
-    merged = list(_with_defaults(new))
-    for defaults, line in _with_defaults(old):
+    experiments: dict[str, Pair] = {}
+    cells: dict[tuple[str, str], tuple[Line, Line, Line]] = {}
+    for pair in (*new, *old):
+        defaults, line = pair
         if line["kind"] == "experiment":
-            if line["experiment"] in commands:
-                known = commands[line["experiment"]]
-                # Older commands first, in the order in which they were run.
-                known[:0] = [text for text in line["commands"] if text not in known]
-            else:
-                merged.append((defaults, line))
-        elif uses := [use for use in line["uses"] if _cell_key(use) not in cells]:
-            # What other code or another processor computed stays with the other cells.
-            if (newer := by_run.get((line["id"], _origin(line)))) is not None:
-                newer["uses"] += uses
-                if CURVE in line.get("result", {}) and CURVE not in newer["result"]:
-                    newer["result"] = line["result"]  # the other uses need it
-            else:
-                merged.append((defaults, line | {"uses": uses}))
-    return _below_defaults(merged)
-
-
-def _lacking_none(new: Sequence[Line], old: Sequence[Line]) -> list[Line]:
-    """Return the new lines without cells whose only result is in the old lines."""
-    made = {line["id"]: line for line in old if _is_made(line)}
-    cells = {_cell_key(use) for line in made.values() for use in line["uses"]}
-    lines: list[Line] = []
-    for line in new:
-        if "uses" in line and not _is_made(line):
-            uses = [use for use in line["uses"] if _cell_key(use) not in cells]
-            if line["id"] in made:  # another cell of a run that the old lines have
-                made[line["id"]]["uses"] += uses
-                uses = []
-            if not uses:
-                continue
-            line = line | {"uses": uses}
-        lines.append(line)
-    return lines
+            known = experiments.setdefault(line["experiment"], pair)[1]["commands"]
+            # Older commands first, in the order in which they were run.
+            known[:0] = [text for text in line["commands"] if text not in known]
+        for use in line.get("uses", ()):
+            key = use["experiment"], label_key(use["labels"])
+            if key not in cells or (_is_made(line) and not _is_made(cells[key][1])):
+                cells[key] = defaults, line, use
+    # By run and what made it: other code or another processor computes another result.
+    merged: dict[str, dict[str, Pair]] = {}
+    for defaults, line, use in sorted(cells.values(), key=lambda cell: not _is_made(cell[1])):
+        made = merged.setdefault(line["id"], {})
+        # A cell without a result is one of the run that others have made.
+        origin = _origin(line) if _is_made(line) or not made else next(iter(made))
+        _, first = made.setdefault(origin, (defaults, line | {"uses": []}))
+        first["uses"].append(use)
+        if CURVE in line.get("result", {}):
+            first["result"] = line["result"]
+    return [*experiments.values(), *(pair for made in merged.values() for pair in made.values())]
 
 
 def _is_made(line: Line) -> bool:
     return bool(line.get("result") or line.get("measure"))
 
 
-def _origin(line: Line) -> tuple[Any, Any] | None:
-    """Return the hashes of the code and model of a run; None without a result."""
-    if not (result := line.get("result")):
-        return None
-    # Rows of an earlier format have the hash of the code under the second name.
-    code = result.get("provenance", result.get("code_fingerprint"))
-    return code, result.get("model_fingerprint")
+def _origin(line: Line) -> str:
+    """Return the hashes of the code and model of a run."""
+    result = line.get("result", {})
+    return f"{result.get('provenance')} {result.get('model_fingerprint')}"
 
 
-def _with_defaults(lines: Iterable[Line]) -> Iterator[tuple[Line, Line]]:
-    """Yield (defaults, line) of every other line; defaults hold until the next ones."""
-    defaults: Line = {}
-    for line in lines:
-        if line["kind"] == "defaults":
-            defaults = line["config"]
-        else:
-            yield defaults, line
+def _pairs_of(study: Study) -> list[Pair]:
+    """Return the lines of a study: experiments, then runs and measurements with their uses.
 
-
-def _below_defaults(pairs: Iterable[tuple[Line, Line]]) -> list[Line]:
-    """Return the lines, each below its defaults, which appear once; undoes `_with_defaults`."""
-    below: dict[str, list[Line]] = {}
-    for defaults, line in pairs:
-        first: Line = {"kind": "defaults", "config": defaults}
-        below.setdefault(json.dumps(defaults, sort_keys=True), [first]).append(line)
-    return [line for lines in below.values() for line in lines]
-
-
-def _cell_key(use: Mapping[str, Any]) -> tuple[str, str]:
-    return use["experiment"], label_key(use["labels"])
-
-
-def _lines_of(study: Study) -> list[Line]:
-    """Return the compact file: experiments, then runs and measurements with their uses.
-
-    Lines stand below the defaults of the keys that their version knew, with the sections of every
-    method, so that a run lacks the keys that came later.
+    Their defaults are those of the keys that their version knew, with the sections of every method,
+    so that a run lacks the keys that came later.
     """
     today = {key: value for key, value in all_defaults().items() if key not in PLACES}
-    pairs: list[tuple[Line, Line]] = []
+    pairs: list[Pair] = []
     entries: dict[str, dict[str, Any]] = {}
     for name in EXPERIMENTS:
         grid = study.grid(name)
@@ -209,17 +168,14 @@ def _lines_of(study: Study) -> list[Line]:
             entry = entries.setdefault(key, {"curve": False, "cell": cell, "uses": []})
             entry["curve"] |= cell["curve"]
             use = {"experiment": name, "at": position, "labels": cell["labels"]}
-            analysis = study.runs / cell["run"] / f"{cell['analysis']}.json"
+            analysis = study.runs / cell["run"] / cell["analysis"]
             if cell["analysis"] and analysis.is_file():
                 use["analysis"] = read_json(analysis)
             entry["uses"].append(use)
-    pairs += [_line(study, key, entry, today) for key, entry in entries.items()]
-    return _below_defaults(pairs)
+    return pairs + [_pair(study, key, entry, today) for key, entry in entries.items()]
 
 
-def _line(
-    study: Study, key: str, entry: Mapping[str, Any], today: Mapping[str, Value]
-) -> tuple[Line, Line]:
+def _pair(study: Study, key: str, entry: Mapping[str, Any], today: Mapping[str, Value]) -> Pair:
     cell, defaults = entry["cell"], dict(today)
     line: Line = {"kind": "run" if cell["run"] else "measure", "id": key, "uses": entry["uses"]}
     if not cell["run"]:
@@ -227,10 +183,8 @@ def _line(
         return defaults, line | {"measure": read_json(path) if path.is_file() else {}}
     folder = study.runs / key
     if not (folder / RESULT).is_file():
-        return defaults, line | {
-            "config": changes(of_method(cell["config"]), defaults),
-            "result": {},
-        }
+        config = changes(of_method(cell["config"]), defaults)
+        return defaults, line | {"config": config, "result": {}}
     result = read_result(folder)
     # The run says what it knew: the grid may have been asked for by another version.
     made = result["config"] | {"data": cell["config"]["data"]}
@@ -243,25 +197,25 @@ def _line(
     return defaults, line | {"result": compact(result, facts, entry["curve"])}
 
 
-def _rows_of(lines: Iterable[Line], path: Path) -> Rows:
+def _rows_of(pairs: Iterable[Pair], path: Path) -> Rows:
     commands: dict[str, Sequence[str]] = {}
     placed: dict[str, list[tuple[int, Row]]] = {}
-    for defaults, line in _with_defaults(lines):
+    for defaults, line in pairs:
         if line["kind"] == "experiment":
             commands[line["experiment"]] = line["commands"]
-        else:
-            config = of_method(defaults | line["config"]) if "config" in line else {}
-            for use in line["uses"]:
-                row = Row(
-                    experiment=use["experiment"],
-                    labels=use["labels"],
-                    name=line["id"],
-                    config=config,
-                    result=line.get("result", {}),
-                    analysis=use.get("analysis", {}),
-                    measure=line.get("measure", {}),
-                )
-                placed.setdefault(use["experiment"], []).append((use["at"], row))
+            continue
+        config = of_method(defaults | line["config"]) if "config" in line else {}
+        for use in line["uses"]:
+            row = Row(
+                experiment=use["experiment"],
+                labels=use["labels"],
+                name=line["id"],
+                config=config,
+                result=line.get("result", {}),
+                analysis=use.get("analysis", {}),
+                measure=line.get("measure", {}),
+            )
+            placed.setdefault(use["experiment"], []).append((use["at"], row))
     ordered = {
         # By place alone, as rows cannot be compared.
         name: [row for _, row in sorted(placed[name], key=lambda item: item[0])]

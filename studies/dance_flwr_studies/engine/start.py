@@ -17,10 +17,10 @@ from dance_flwr.errors import UserError, counted
 from dance_flwr.runs.processes import stopping_in_order
 from dance_flwr.terminal import console
 from dance_flwr_studies import get_experiment
-from dance_flwr_studies.engine.cell_filters import Shard, at_work, read_shard, where
+from dance_flwr_studies.engine.cell_filters import at_work, read_shard, where
 from dance_flwr_studies.engine.cells import Cell, Experiment, Request
 from dance_flwr_studies.engine.estimate import print_calls, print_hours
-from dance_flwr_studies.engine.folder import Study, run_name, settings_of
+from dance_flwr_studies.engine.folder import Study, run_name
 from dance_flwr_studies.engine.runner import (
     Outcome,
     check_labels,
@@ -77,9 +77,15 @@ def start(
     cells = experiment.cells(_request(experiment, options, pairs))
     # Tables could not tell such cells apart.
     check_labels(cells)
-    every, part = where(cells, labels), _shard(experiment, shard)
-    cells = part.of(every) if part else every
+    cells = every = where(cells, labels)
+    part = read_shard(shard) if shard else None
+    if part and experiment.serial:
+        raise UserError(
+            f"--shard: expected an experiment whose cells any machine may run, found {name}, which "
+            "compares times of one machine; omit it"
+        )
     if part:
+        cells = part.of(every)
         _print(f"shard       {part}: {len(cells)} of {len(every)} cells")
     # Runs beside each other would change each other's times.
     jobs = 1 if experiment.serial else jobs or default_jobs()
@@ -89,7 +95,7 @@ def start(
         _print_grid(study, cells, jobs)
         return 0
     # Why all cells (decision 24): folders of shares can be copied into one another in any order.
-    study.remember(name, command, every if part else cells)
+    study.remember(name, command, every)
     try:
         with stopping_in_order(), at_work(study.root, part):
             outcome = run_grid(study, cells, jobs, again, _print)
@@ -97,18 +103,6 @@ def start(
         print("stopped     finished runs are kept; repeat the command to continue")
         return _STOPPED
     return _print_outcome(outcome, study)
-
-
-def _shard(experiment: Experiment, text: str) -> Shard | None:
-    if not text:
-        return None
-    shard = read_shard(text)
-    if experiment.serial:
-        raise UserError(
-            f"--shard: expected an experiment whose cells any machine may run, found "
-            f"{experiment.name}, which compares times of one machine; omit it"
-        )
-    return shard
 
 
 def _request(experiment: Experiment, options: Mapping[str, Any], pairs: Sequence[str]) -> Request:
@@ -146,12 +140,15 @@ def _print_outcome(outcome: Outcome, study: Study) -> int:
 def _print_grid(study: Study, cells: Sequence[Cell], jobs: int) -> None:
     cells = [with_absolute_data(cell) for cell in cells]
     table = Table(box=SIMPLE_HEAD)
-    for heading in ("cell", "seeds", "found", "settings that differ from the base configuration"):
+    for heading in ("cell", "seeds", "found"):
         table.add_column(heading, overflow="fold")
-    for (text, settings), group in _by_seed(cells).items():
+    by_seed: dict[str, list[Cell]] = {}
+    for cell in cells:
+        text = " ".join(f"{key}={value}" for key, value in cell.labels.items() if key != "seed")
+        by_seed.setdefault(text, []).append(cell)
+    for text, group in by_seed.items():
         seeds = " ".join(str(cell.labels["seed"]) for cell in group if "seed" in cell.labels)
-        existing = sum(study.has(cell) for cell in group)
-        table.add_row(text, seeds, f"{existing} of {len(group)}", settings)
+        table.add_row(text, seeds, f"{sum(map(study.has, group))} of {len(group)}")
     console().print(table)
     missing = {study.product(cell): cell for cell in cells if not study.has(cell)}
     new = {run_name(cell.config): cell for cell in missing.values() if not cell.measure}
@@ -163,22 +160,3 @@ def _print_grid(study: Study, cells: Sequence[Cell], jobs: int) -> None:
     print(f"to do       {'; '.join(parts)}")
     print_hours(study, list(runs.values()), jobs)
     print_calls(runs.values(), _print)
-
-
-def _by_seed(cells: Sequence[Cell]) -> dict[tuple[str, str], list[Cell]]:
-    """Return (labels without seed, non-base settings) -> cells."""
-    by_key: dict[tuple[str, str], list[Cell]] = {}
-    for cell in cells:
-        text = " ".join(f"{key}={value}" for key, value in cell.labels.items() if key != "seed")
-        settings = "" if cell.measure else _settings_text(cell)
-        by_key.setdefault((text, settings), []).append(cell)
-    return by_key
-
-
-def _settings_text(cell: Cell) -> str:
-    base = settings_of(
-        Request((), ()).config(cell.config.data, cell.config.method, cell.config.seed)
-    )
-    return " ".join(
-        f"{key}={value}" for key, value in settings_of(cell.config).items() if value != base[key]
-    )

@@ -106,11 +106,12 @@ def search(plan: Search, study: Study, jobs: int, log: Callable[[str], None]) ->
 
     Raises
     ------
-    UserError : the study cannot be written, optuna is missing, no client has validation nodes, or
-        every trial failed
+    UserError : the study cannot be written, no client has validation nodes, or every trial failed
     """
     check_out(study.root / _TRIALS)
-    optuna = _optuna()
+    import optuna  # takes half a second
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     # Without validation nodes, a search cannot compare trials.
     _check_validation(plan)
     # Half at random: the ten of TPE's default would be a whole search (decision 11).
@@ -121,7 +122,7 @@ def search(plan: Search, study: Study, jobs: int, log: Callable[[str], None]) ->
     trials: list[dict[str, Any]] = []
     while len(trials) < plan.trials:
         batch = [optimiser.ask() for _ in range(min(BATCH, plan.trials - len(trials)))]
-        choices = [
+        choices: list[dict[str, Any]] = [
             {key: trial.suggest_categorical(key, values) for key, values in plan.space.items()}
             for trial in batch
         ]
@@ -195,14 +196,3 @@ def _score(study: Study, cells: Sequence[Cell]) -> float | None:
     if not all(study.has_run(cell.config) for cell in cells):
         return None
     return float(mean(read_result(study.run_folder(cell.config))["val_accuracy"] for cell in cells))
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise UserError(
-            "tune: expected optuna, found none; pip install 'dance-flwr[tune]'"
-        ) from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.config.paths import data_root
+from dance_flwr.config.plugins import resolve
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import read_card
 from dance_flwr.data.graphs.graph import TRAIN
@@ -26,9 +27,8 @@ from dance_flwr.data.imports.loading import source_identity
 from dance_flwr.data.prepare import partition_spec
 from dance_flwr.disk import write_json
 from dance_flwr.errors import UserError
-from dance_flwr_studies import get_analysis, get_measure
 from dance_flwr_studies.engine.cells import Cell
-from dance_flwr_studies.engine.folder import FACTS, Study, measure_name, run_name
+from dance_flwr_studies.engine.folder import FACTS, Study, analysis_file, cell_name, run_name
 from dance_flwr_studies.engine.llm_rows import llm_facts
 
 
@@ -40,7 +40,7 @@ class Task:
     ----------
     cell : of the run or measurement
     root : the study's folder; partition : holds the client folders, None for a measurement
-    analyses : names of what is computed from the run
+    analyses : what is computed from the run
     again : whether what exists is computed anew
     """
 
@@ -53,7 +53,7 @@ class Task:
     @property
     def name(self) -> str:
         """Name of the run or measurement, for messages."""
-        return measure_name(self.cell) if self.cell.measure else run_name(self.cell.config)
+        return cell_name(self.cell)
 
     @property
     def draft(self) -> Path:
@@ -124,10 +124,11 @@ def _run(task: Task) -> None:
     folder = study.run_folder(config)
     if task.again or not study.has_run(config):
         _train(task, folder, task.partition)
-    for name in task.analyses:
-        path = folder / f"{name}.json"
+    for target in task.analyses:
+        path = folder / analysis_file(target)
         if task.again or not path.is_file():
-            write_json(path, get_analysis(name)(folder, config, task.partition))
+            analyse = resolve(target, f"analysis {target!r}")
+            write_json(path, analyse(folder, config, task.partition))
 
 
 def _train(task: Task, final: Path, partition: Path) -> None:
@@ -167,7 +168,7 @@ def _refuse_absences(result: dict[str, Any]) -> None:
 
 def _measure(task: Task) -> None:
     start = time.perf_counter()
-    measured = get_measure(task.cell.measure)(task.cell.labels)
+    measured = resolve(task.cell.measure, "measurement")(task.cell.labels)
     seconds = time.perf_counter() - start
     content = {"labels": dict(task.cell.labels), **measured, "seconds_of_measurement": seconds}
     write_json(Study(task.root).product(task.cell), content)

@@ -29,35 +29,18 @@ def style(i: int) -> dict[str, Any]:
 _FORMATS: Mapping[str, Mapping[str, None]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
-    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 
 
-def why_no_figures() -> str:
-    """Return one line on how to install matplotlib, or "" if it is installed."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        return (
-            "figures     expected the package matplotlib, found none: only tables are written; "
-            "pip install 'dance-flwr[plots]'"
-        )
-    return ""
-
-
 def save(picture: Picture, folder: Path) -> list[Path]:
-    """Write a picture as PNG, SVG and PDF and return their paths; equal rows give equal bytes."""
+    """Write a picture as PNG and SVG and return their paths; equal rows give equal bytes."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     paths = []
-    # Without a salt the ids in an SVG are random. "none" keeps text as text, as 42 does in a PDF.
-    settings: dict[Any, Any] = {
-        "svg.hashsalt": picture.name,
-        "svg.fonttype": "none",
-        "pdf.fonttype": 42,
-    }
+    # Without a salt the ids in an SVG are random. "none" keeps text as text.
+    settings: dict[Any, Any] = {"svg.hashsalt": picture.name, "svg.fonttype": "none"}
     with matplotlib.rc_context({**settings, "font.size": 9}):
         figure = Figure(figsize=picture.size, layout="constrained")
         FigureCanvasAgg(figure)
@@ -70,57 +53,32 @@ def save(picture: Picture, folder: Path) -> list[Path]:
     return paths
 
 
-def curves(
-    axes: Any, lines: Mapping[str, Sequence[Sequence[float | None]]], first: int = 1
-) -> None:
-    """Draw the mean over seeds with a band of one standard deviation, a line per name.
-
-    Rounds without a value are omitted.
-    """
-    for i, (name, seeds) in enumerate(lines.items()):
-        values = np.array(
-            [[np.nan if v is None else v for v in seed] for seed in seeds], np.float64
-        )
-        # Only rounds with a value for every seed, so that all means are over the same seeds.
-        known = ~np.isnan(values).any(axis=0)
-        x, values = first + np.flatnonzero(known), values[:, known]
-        mean = values.mean(axis=0)
-        every = max(1, len(x) // 10)
-        axes.plot(
-            x,
-            mean,
-            label=name,
-            # Shifted from curve to curve, so that markers do not cover each other.
-            markevery=(i * every // 4, every),
-            markersize=4,
-            linewidth=1.2,
-            **style(i),
-        )
-        if len(values) > 1:
-            # n - 1, as in the tables.
-            std = values.std(axis=0, ddof=1)
-            axes.fill_between(
-                x, mean - std, mean + std, color=COLOURS[i % 8], alpha=0.15, linewidth=0
-            )
-
-
 def validation_curves(compared: Mapping[str, Group], figure: Any) -> None:
-    """Draw the validation accuracy in percent by round, a line per name."""
-    lines = {}
-    for name, group in compared.items():
-        seeds = [row.result[CURVE] for row in group.rows if row.result]
-        # A band needs every seed at every round.
-        shortest = min((len(curve) for curve in seeds), default=0)
-        if shortest:
-            lines[name] = [
-                [None if value is None else 100 * value for value in curve[:shortest]]
-                for curve in seeds
-            ]
+    """Draw the mean validation accuracy over seeds by round, in percent, a line per name.
+
+    The band is one standard deviation. Rounds without a value for every seed are omitted, so that
+    all means are over the same seeds.
+    """
     axes = figure.subplots()
-    curves(axes, lines)
+    for i, (name, group) in enumerate(compared.items()):
+        seeds = [row.result[CURVE] for row in group.rows if row.result]
+        shortest = min((len(curve) for curve in seeds), default=0)
+        if not shortest:
+            continue
+        values = 100 * np.array([curve[:shortest] for curve in seeds], np.float64)  # None is NaN
+        known = ~np.isnan(values).any(axis=0)
+        x, values = 1 + np.flatnonzero(known), values[:, known]
+        mean, every = values.mean(axis=0), max(1, len(x) // 10)
+        # Markers are shifted from curve to curve, so that they do not cover each other.
+        looks = {"markevery": (i * every // 4, every), "markersize": 4, "linewidth": 1.2}
+        axes.plot(x, mean, label=name, **looks, **style(i))
+        if len(values) > 1:
+            std = values.std(axis=0, ddof=1)  # n - 1, as in the tables
+            band = {"color": COLOURS[i % 8], "alpha": 0.15, "linewidth": 0}
+            axes.fill_between(x, mean - std, mean + std, **band)
     axes.set(xlabel="communication round", ylabel="validation accuracy (%)")
     axes.xaxis.get_major_locator().set_params(integer=True)
-    if lines:
+    if axes.lines:
         axes.legend(fontsize=8)
 
 

@@ -1,26 +1,25 @@
 """What `dance-flwr tables` does: Markdown pages and pictures, from rows alone."""
 
+import csv
+import io
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dance_flwr.config.paths import check_out
 from dance_flwr.disk import write_text
 from dance_flwr.errors import UserError, counted
+from dance_flwr.escaping import spreadsheet_cell
 from dance_flwr_studies import get_experiment
 from dance_flwr_studies.engine.cells import Experiment, Picture, Row, Section
 from dance_flwr_studies.engine.llm_rows import stamp
 from dance_flwr_studies.engine.rows import Rows, export_rows
-from dance_flwr_studies.reports.figures import save, why_no_figures
-from dance_flwr_studies.reports.results_table import chart, table_of
-from dance_flwr_studies.reports.sections import seeds_text
-from dance_flwr_studies.reports.tables import groups
+from dance_flwr_studies.reports.figures import save
+from dance_flwr_studies.reports.tables import groups, value_of
 
 Log = Callable[[str], None]
 _REPORT = "report.md"
-_LONGEST = 40  # lines of a table on the first page
 
 
 def check_outputs(folder: Path, export: Path | None, into: Path | None) -> None:
@@ -38,16 +37,14 @@ def _check_into(file: Path) -> None:
 
 
 def write_report(rows: Rows, folder: Path, log: Log) -> dict[str, Section]:
-    """Write the first page `report.md`, and for each experiment that has rows its page and files.
+    """Write the first page `report.md`, and for each experiment that has rows its page and scores.
 
-    NAME.md, NAME.tex, NAME.csv, and NAME.svg, .png and .pdf where its page has no figures; those
-    are in `figures/`. Without matplotlib, there are no figures.
+    They are NAME.md, its pictures in `figures/`, and NAME.csv.
 
     Returns
     -------
     sections by the name of their experiment; those with a summary also have it under NAME-summary
     """
-    missing = why_no_figures()
     sections: dict[str, Section] = {}
     entries, summaries = [], []
     for name, members in rows.by_experiment.items():
@@ -57,23 +54,22 @@ def write_report(rows: Rows, folder: Path, log: Log) -> dict[str, Section]:
         section = experiment.render(given)
         commands = "\n".join(rows.commands.get(name, ()))
         first = f"Claim tested: {experiment.question}", f"```\n{commands}\n```"
-        parts = [part for part in section.parts if not missing or isinstance(part, str)]
-        sections[name] = Section((*first, *parts))
+        sections[name] = Section((*first, *section.parts))
         text = _text(sections[name], folder, folder)
         write_text(folder / f"{name}.md", f"# {experiment.title}\n\n{text}\n")
-        pictures = [part for part in parts if isinstance(part, Picture)]
-        for picture in pictures:
-            save(picture, folder / "figures")
+        for part in section.parts:
+            if isinstance(part, Picture):
+                save(part, folder / "figures")
         entries.append(f"## [{experiment.title}]({name}.md)\n\n{_claim(experiment, given)}")
-        entries += _files(experiment, members, folder, draw=not (missing or pictures))
+        if scores := _scores(experiment, members):
+            write_text(folder / f"{name}.csv", scores)
+            entries.append(f"Scores of the runs: [CSV]({name}.csv).")
         if section.summary:
             sections[f"{name}-summary"] = Section((section.summary,))
             summaries.append(section.summary)
     texts = ["# Results", rows.provenance(), *summaries, *entries]
     write_text(folder / _REPORT, "\n\n".join(text for text in texts if text) + "\n")
     log(f"report      {folder / _REPORT}: {counted(len(rows.by_experiment), 'experiment')}")
-    if missing:
-        log(missing)
     return sections
 
 
@@ -83,26 +79,27 @@ def _claim(experiment: Experiment, rows: Sequence[Row]) -> str:
     return f"Claim tested: {experiment.question}\n\nIn these rows: {experiment.verdict(rows)}"
 
 
-def _files(
-    experiment: Experiment, rows: Sequence[Row], folder: Path, *, draw: bool
-) -> Iterator[str]:
-    """Write the table of an experiment, and its figure; yield what the first page shows of them."""
+def _scores(experiment: Experiment, rows: Sequence[Row]) -> str:
+    """Return a line per finished run as CSV: labels, settings that tell groups apart, scores."""
     # Replies of the stub are no results.
-    compared = groups([row for row in rows if row.config and not stamp(row)])
-    table = table_of(compared, experiment.metrics, seeds_text(compared))
-    if not table.lines:
-        return
-    name = experiment.name
-    if len(table.lines) <= _LONGEST:
-        yield table.markdown()
-    table.write(folder, name)
-    links = [f"[LaTeX]({name}.tex)", f"[CSV]({name}.csv)"]
-    if draw:
-        picture = chart(name, compared, next(iter(experiment.metrics.items())))
-        save(picture, folder)
-        links += [f"figure as [SVG]({name}.svg), [PDF]({name}.pdf), [PNG]({name}.png)"]
-        yield f"![{name}]({name}.png)\n\n{picture.caption}"
-    yield f"Table as {', '.join(links)}."
+    lines = [
+        {
+            **{key: spreadsheet_cell(str(value)) for key, value in row.labels.items()},
+            "settings": spreadsheet_cell(group.note),
+            **{heading: value_of(row, key) for heading, key in experiment.metrics.items()},
+        }
+        for group in groups([row for row in rows if row.result and not stamp(row)])
+        for row in group.rows
+    ]
+    if not lines or not experiment.metrics:
+        return ""
+    text = io.StringIO()
+    writer = csv.DictWriter(
+        text, {key: None for line in lines for key in line}, lineterminator="\n"
+    )
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
 
 
 def insert(sections: dict[str, Section], folder: Path, file: Path, log: Log) -> None:
@@ -111,12 +108,11 @@ def insert(sections: dict[str, Section], folder: Path, file: Path, log: Log) -> 
     text = file.read_text(encoding="utf-8")
     names = []
     for name, section in sections.items():
-        marks = re.compile(
-            rf"(<!-- begin {re.escape(name)} -->\n).*?(<!-- end {re.escape(name)} -->)", re.DOTALL
-        )
-        block = _text(section, folder, file.parent)
+        begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
+        marks = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+        block = f"{begin}\n{_text(section, folder, file.parent)}\n\n{end}"
         # A function, as a template would read the backslashes of a block.
-        text, count = marks.subn(partial(_between, block), text)
+        text, count = marks.subn(lambda _, block=block: block, text)  # type: ignore[misc]
         names += [name] if count else []
     if not names:
         expected = ", ".join(f"<!-- begin {name} -->" for name in sections)
@@ -141,7 +137,3 @@ def _text(section: Section, folder: Path, base: Path) -> str:
         blocks.append(part)
     # A table without any value is empty.
     return "\n\n".join(block for block in blocks if block)
-
-
-def _between(block: str, match: re.Match[str]) -> str:
-    return f"{match[1]}\n{block}\n\n{match[2]}"

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from dance_flwr.config.options import Value
 from dance_flwr.methods import get_spec
@@ -11,7 +11,6 @@ from dance_flwr_studies.engine.cells import Label, Row
 from dance_flwr_studies.reports.paper_values import Printed
 
 Metric = str | Callable[[Row], float | None]
-C = TypeVar("C", "str", "str | Stat")
 NOTHING = "\u2013"  # an en dash: no result
 # Settings that all compared rows must share, or that their names show. What a search chooses per
 # method (width, learning rate, dropout) is in configs/tuned.
@@ -232,37 +231,26 @@ def at_largest_ratio(compared: Sequence[Group]) -> list[Group]:
     return list(largest.values())
 
 
-def with_values(
-    headings: Sequence[str], lines: Sequence[Sequence[C]], keys: int = 1
-) -> tuple[list[str], list[list[C]]]:
-    """Return a table without the lines and columns in which no cell has a value.
+def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], keys: int = 1) -> str:
+    """Return a Markdown table without the lines and columns in which no cell has a value.
+
+    It is "" if none has one. The first column is aligned left, the others right.
 
     Parameters
     ----------
     keys : number of the first columns, which name a line and are no values
     """
+
+    def has_value(cell: str) -> bool:
+        return bool(cell.strip(f"{NOTHING}/ "))
+
     lines = [line for line in lines if any(map(has_value, line[keys:]))]
     used = [i for i in range(len(headings)) if any(has_value(line[i]) for line in lines)]
-    return [headings[i] for i in used], [[line[i] for i in used] for line in lines]
-
-
-def has_value(cell: "str | Stat") -> bool:
-    """Whether a cell shows more than that there is nothing."""
-    if isinstance(cell, Stat):
-        return cell.mean is not None
-    return bool(cell.strip(f"{NOTHING}/ "))
-
-
-def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]], keys: int = 1) -> str:
-    """Return a Markdown table without empty lines and columns, or "" if all are empty.
-
-    The first column is aligned left, the others right. `keys` : as of `with_values`
-    """
-    headings, lines = with_values(headings, lines, keys)
     if not lines:
         return ""
-    rule = "| --- |" + " ---: |" * (len(headings) - 1)
-    return "\n".join([table_line(headings), rule, *map(table_line, lines)])
+    rule = "| --- |" + " ---: |" * (len(used) - 1)
+    first, *rest = (table_line([line[i] for i in used]) for line in (headings, *lines))
+    return "\n".join([first, rule, *rest])
 
 
 def table_line(cells: Sequence[str]) -> str:

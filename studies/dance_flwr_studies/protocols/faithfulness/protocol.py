@@ -4,7 +4,7 @@ The predictor is the one that a run deploys, `dance.algorithm.predict`, before a
 Nothing is selected by these numbers: test labels are read at the very end, to report accuracies.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.reading_probe import with_choice
@@ -21,22 +20,17 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.data.graphs.graph import TEST
-from dance_flwr.disk import write_npz
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.explain import Explainer
 from dance_flwr.federation.client.client import load_at, shape_of
 from dance_flwr.federation.client.device import pick_device
-from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.result import load_model, read_result
 from dance_flwr.seeding import derive, generator
 from dance_flwr_studies.engine.cells import Cell, Experiment, Request
 from dance_flwr_studies.metrics.faithfulness import (
     EXPLAINER,
-    SOURCES,
     Outcomes,
-    Values,
-    measures,
     node_values,
     outcomes,
 )
@@ -47,10 +41,9 @@ from dance_flwr_studies.protocols.variants import point_cells
 
 NODES = 300  # per run; more nodes narrow the intervals, at half a core second each
 DRAWS = 3  # of the random controls
-NODE_FILE = "faithfulness-nodes.npz"
 
 
-def analyse(
+def faithfulness(
     run_folder: Path,
     config: RunConfig,
     partition_folder: Path,
@@ -60,9 +53,8 @@ def analyse(
 ) -> dict[str, Any]:
     """Measure the packs of at most `nodes` test nodes of a finished run, drawn over all clients.
 
-    The values of each node go to `faithfulness-nodes.npz` in the run's folder. The returned dict
-    holds their means and, as text, the values rounded to 1 / 100, without numbers of nodes: a
-    report resamples them. Only a simulation may see both.
+    The values of the nodes, which a report resamples, are rounded to 1 / 100, as text, and without
+    numbers of nodes.
     """
     _check([config])
     result = read_result(run_folder)
@@ -80,28 +72,19 @@ def analyse(
         draw = generator(config.seed, "faithfulness", client=client)
         masks = {EXPLAINER: partial(masked_chunks, explainer, config.seed)}
         results.append((all_data[client], outcomes(explainer, chosen, draws, draw, masks)))
-    values = _concatenate(
-        [node_values(seen, data.labels[_nodes(data, seen)]) for data, seen in results]
-    )
-    measured = measures(values)
-    where = {
-        "client": np.concatenate(
-            [np.full(len(seen.nodes), data.card.client) for data, seen in results]
-        ),
-        "node": np.concatenate([seen.nodes for _, seen in results]),
-    }
-    write_npz(run_folder / NODE_FILE, where | values | measured)
+    parts = [
+        node_values(seen, data.labels[torch.as_tensor(seen.nodes, device=data.device)])
+        for data, seen in results
+    ]
     return {
-        "nodes": len(where["node"]),
+        "nodes": sum(len(seen.nodes) for _, seen in results),
         "draws": draws,
         "budgets": [0, *results[0][1].budgets],
         "views": DanceConfig.of(config).views,
         "smoothing": config.smoothing,
-        "model_fingerprint": model_fingerprint(state),
         "largest_gap_to_plain_rerun": max(seen.gap for _, seen in results),
         "compactness": _compactness(results),
-        "means": _means(measured),
-        "node_values": pack(values),
+        "node_values": pack({name: np.concatenate([p[name] for p in parts]) for name in parts[0]}),
     }
 
 
@@ -141,56 +124,24 @@ def _sample(all_data: list[ClientData], max_nodes: int, seed: int) -> dict[int, 
     return picked
 
 
-def _nodes(data: ClientData, seen: Outcomes) -> torch.Tensor:
-    return torch.as_tensor(seen.nodes, device=data.device)
-
-
-def _concatenate(parts: list[Values]) -> Values:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _means(measured: Values) -> dict[str, dict[str, Any]]:
-    means: dict[str, dict[str, Any]] = {}
-    for name, value in measured.items():
-        source, measure = name.split("/")
-        means.setdefault(source, {})[measure] = value.mean(0).round(5).tolist()
-    return means
-
-
 def _compactness(results: list[tuple[ClientData, Outcomes]]) -> dict[str, Any]:
-    """Return means per node: neighbours beyond itself, chunks and tokens of pack and pool.
-
-    "taken" has, by source, the tokens of its chunks and the number of nodes they are of.
-    """
+    """Return means per node: neighbours beyond itself, chunks and tokens of pack and pool."""
     counts = [seen.packs.counts(data) for data, seen in results]
     nodes = sum(row["condensed-nodes"] for row in counts)
     means = {
         name: sum(row[f"evidence-{name}"] for row in counts) / nodes
         for name in ("neighbours", "chunks", "tokens")
     }
-
-    def mean(read: Callable[[Outcomes], NDArray[Any]]) -> float:
-        return round(float(np.concatenate([read(seen) for _, seen in results]).mean()), 4)
-
-    return {name: round(value, 4) for name, value in means.items()} | {
-        "pool-chunks": mean(lambda seen: seen.pool_chunks),
-        "pool-tokens": mean(lambda seen: seen.pool_tokens),
-        "taken": {
-            source: [
-                mean(lambda seen, s=source: seen.tokens[s]),  # type: ignore[misc]
-                mean(lambda seen, s=source: seen.owners[s]),  # type: ignore[misc]
-            ]
-            for source in SOURCES
-            if all(source in seen.tokens for _, seen in results)
-        },
-    }
+    means["pool-chunks"] = np.concatenate([seen.pool_chunks for _, seen in results]).mean()
+    means["pool-tokens"] = np.concatenate([seen.pool_tokens for _, seen in results]).mean()
+    return {name: round(float(value), 4) for name, value in means.items()}
 
 
 def cells(request: Request) -> list[Cell]:
     """Return a run with its analysis per data set, method and seed, as in the main table."""
     made = point_cells(request, [({}, {})], request.methods)
     _check([cell.config for cell in made])
-    return [replace(cell, analysis="faithfulness") for cell in made]
+    return [replace(cell, analysis=f"{__name__}:faithfulness") for cell in made]
 
 
 EXPERIMENT = Experiment(
