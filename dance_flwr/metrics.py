@@ -56,7 +56,6 @@ def count(views: Mapping[str, Tensor], target: Tensor) -> Counts:
     actual, predicted = target == classes, guesses["deployed"] == classes
     hits = (torch.stack([*guesses.values()]) == target).sum(1)
     by_class = torch.stack([actual & predicted, predicted, actual]).sum(2)
-    # Why one list (decision 31): each number that is read of a GPU by itself is a wait.
     numbers = torch.cat([hits, by_class.flatten()]).tolist()
     first, size = len(hits), len(classes)
     correct = dict(zip(views, numbers[:first], strict=True))

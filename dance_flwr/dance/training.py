@@ -25,7 +25,7 @@ from dance_flwr.dance.text import budgets
 from dance_flwr.dance.weighing import DenseSelection, weigh
 from dance_flwr.nn.moving import HOST, moved
 from dance_flwr.nn.neighbourhood import Neighbourhood, power_of_two
-from dance_flwr.nn.propagation import densified, operator, trainable, widened
+from dance_flwr.nn.propagation import densified, operator, places, trainable, widened
 from dance_flwr.nn.ragged import rows_at
 from dance_flwr.nn.training import class_weights, train_epochs
 
@@ -161,17 +161,19 @@ def _gathered(now: ClientRound, drawn: Drawn) -> Batch:
     labelled = Labelled.among if drawn.shares is None else Labelled.masked
     # Why mass for the core alone: its selected neighbours stand for no other node.
     losses = labelled(drawn.labels, weights), labelled(drawn.of_core, weights, drawn.mass)
-    steps = (*drawn.ball.operators, drawn.condensed)
+    sparse, flat = (*drawn.ball.operators, drawn.condensed), []
     if drawn.shares is None:
         # Why `trainable` (decision 16): the gradient of a small dense operator is the cheaper one.
-        steps = tuple(trainable(step, backbone.operator) for step in steps)
+        steps = tuple(trainable(step, backbone.operator) for step in sparse)
+    else:
+        steps, flat = (), [(places(step), step.values()) for step in sparse]
     # Why decided on the host and moved at once (decision 31): all of these have sizes that follow
     # from their values, and each of them that a GPU computes is a wait.
-    losses, steps, shares, around_core, evidence = moved(
-        (losses, steps, drawn.shares, drawn.ball.nodes, drawn.evidence), data.device
+    losses, steps, flat, shares, around_core, evidence = moved(
+        (losses, steps, flat, drawn.shares, drawn.ball.nodes, drawn.evidence), data.device
     )
     if shares is not None:
-        steps = tuple(map(densified, steps))
+        steps = tuple(densified(*of, step.shape) for of, step in zip(flat, sparse, strict=True))
     dense = DenseSelection.of(client, evidence)
     features = dense.texts.new_empty(len(dense.texts), model.fuse_graph.out_features)
     return Batch(

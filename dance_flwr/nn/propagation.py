@@ -188,13 +188,18 @@ def trainable(operator: Tensor, kind: str) -> Tensor:
     return operator.to_dense() if small and kind != "loops" else operator
 
 
-def densified(operator: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
-    """Return a sparse CSR matrix without repeated entries as a dense one."""
-    ptr, cols, values = operator.crow_indices(), operator.col_indices(), operator.values()
+def places(operator: Float[Tensor, "m n"]) -> Int64[Tensor, "E"]:
+    """Return where the entries of a sparse CSR matrix are in the flat dense one."""
+    ptr, cols = operator.crow_indices(), operator.col_indices()
+    return torch.repeat_interleave(ptr.diff()) * operator.size(1) + cols
+
+
+def densified(
+    places: Int64[Tensor, "E"], values: Float[Tensor, "E"], size: torch.Size
+) -> Float[Tensor, "m n"]:
+    """Return the dense matrix with these entries at `places`, each at most once."""
     # Why not `to_dense` (decision 31): it waits for a GPU, and adds up in no fixed order there.
-    rows = torch.repeat_interleave(ptr.diff(), output_size=cols.numel())
-    dense = values.new_zeros(operator.size(0) * operator.size(1))
-    return dense.scatter_(0, rows * operator.size(1) + cols, values).view(operator.shape)
+    return values.new_zeros(size.numel()).scatter_(0, places, values).view(size)
 
 
 def widened(operator: Float[Tensor, "m n"], rows: int, columns: int) -> Float[Tensor, "_ _"]:

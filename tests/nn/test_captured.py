@@ -15,7 +15,7 @@ from dance_flwr.config.tree import parse
 from dance_flwr.federation.client.device import claim
 from dance_flwr.nn.captured import forget_captured, train_replayed
 from dance_flwr.nn.neighbourhood import Neighbourhood
-from dance_flwr.nn.propagation import densified
+from dance_flwr.nn.propagation import densified, places
 from dance_flwr.nn.training import proximal_term, train_epochs
 from dance_flwr.seeding import seeded
 
@@ -67,7 +67,7 @@ def test_a_rounded_neighbourhood_is_the_same_among_zeros(steps):
     assert all(size & (size - 1) == 0 for size in sizes)
     assert sizes == sorted(sizes, reverse=True)  # rows are the first of the columns
     for step, wide in zip(steps, wider.operators, strict=True):
-        dense = densified(wide)
+        dense = densified(places(wide), wide.values(), wide.shape)
         rows, columns = step.shape
         assert torch.equal(dense, wide.to_dense())
         assert torch.equal(dense[:rows, :columns], step.to_dense())

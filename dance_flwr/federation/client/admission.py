@@ -50,6 +50,7 @@ from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods import check_method
 from dance_flwr.methods.upload_checks import model_fault, update_norm
 from dance_flwr.nn.model import ModelShape, PlainModel, load_state
+from dance_flwr.nn.moving import moved
 
 _CLIENT_NOISE = ("distributed", "local")
 _DELTA = 1e-5  # of `max-epsilon`, if that of the run is not smaller
@@ -96,6 +97,12 @@ def _read(arrays: tuple[tuple[str, str, tuple[int, ...], str, bytes], ...]) -> R
     record = {name: Array(kind, shape, of, data) for name, kind, shape, of, data in arrays}
     state = state_of(ArrayRecord(record))
     return Received(state, model_fingerprint(state))
+
+
+@lru_cache(maxsize=2)  # as above: one copy to a GPU serves every client of a process
+def on_device(model: Received, device: torch.device) -> State:
+    """Return the tensors of a model on a device."""
+    return moved(dict(model.state), device)
 
 
 class BudgetError(UserError):

@@ -58,9 +58,8 @@ def load_at(
     load_state(model, moved(dict(state), data.device))
     if config.class_prior == LABELS:
         # Why (decision 18): the client's own label shares, which are never uploaded.
-        prior = config.prior_strength * data.log_class_shares
         # Why in place (decision 31): a captured epoch reads the prior at its old address.
-        model.prior = prior if model.prior is None else model.prior.copy_(prior)  # type: ignore[operator]
+        model.prior = torch.mul(data.log_class_shares, config.prior_strength, out=model.prior)  # type: ignore[arg-type]
 
 
 class Client:
@@ -194,8 +193,9 @@ class Client:
         """Count hits on the validation nodes; on none of them under differential privacy."""
         self.load(state)
         nodes = self._countable(validated_nodes(self.data, self.config))
-        views = self.predict(info, nodes)
-        return {"val": count(views, self.data.labels[nodes])}
+        # Why counted on the host (decision 31): a GPU launches a dozen kernels for it.
+        views, labels = moved((self.predict(info, nodes), self.data.labels[nodes]), HOST)
+        return {"val": count(views, labels)}
 
     def finish(self, state: Mapping[str, Tensor], info: RoundInfo) -> dict[str, Counts]:
         """Count hits of the final model on validation and test nodes, and write the evidence.

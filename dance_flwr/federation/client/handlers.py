@@ -31,6 +31,7 @@ from dance_flwr.federation.client.admission import (
     check_start,
     clipped,
     count_task,
+    on_device,
     received,
     shows_single_row,
 )
@@ -44,6 +45,7 @@ from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import TOKEN_COUNTS, Report, Tokens
+from dance_flwr.nn.moving import moved
 
 LOG = logging.getLogger("flwr")
 Task = Callable[[Message, Client], Message]
@@ -167,9 +169,7 @@ def _train(message: Message, client: Client, context: Context, budget: Budget) -
     start = model.state
     info = replace(
         _info(config, model),
-        server_payload={
-            name: tensor.to(data.device) for name, tensor in messages.payload_of(message).items()
-        },
+        server_payload=moved(messages.payload_of(message), data.device),
         needs_initial_upload=config.get(keys.NEEDS_INITIAL_UPLOAD, False),
     )
     # Why (decision 8): a refusal may depend on the client's texts. It is one bit, once per run.
@@ -184,8 +184,10 @@ def _train(message: Message, client: Client, context: Context, budget: Budget) -
                 deployed = received(message, keys.DEPLOYED)
                 check_start(client, deployed, info.round, budget.terms.max_change)
         last = replace(info, round=info.round - 1, model_id=deployed.model_id)
-        validated = client.validate(deployed.state, last)
-    state, report = client.train(start, info, proximal_mu=config.get(keys.PROXIMAL_MU, 0.0))
+        validated = client.validate(on_device(deployed, data.device), last)
+    state, report = client.train(
+        on_device(model, data.device), info, proximal_mu=config.get(keys.PROXIMAL_MU, 0.0)
+    )
     if shows_single_row(client, start, state):
         LOG.warning(
             "client %d: left out round %d, as its update would show the text of a single node in "

@@ -12,7 +12,7 @@ from dance_flwr.federation.client import handlers
 from dance_flwr.federation.wire import keys, messages
 
 # Bars of one client and round of the default method (decision 31).
-MAX_WAITS, MAX_LAUNCHES = 8, 300
+MAX_WAITS, MAX_LAUNCHES = 6, 70
 
 
 class CountingApp:
