@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.data.graphs.tables import Table
-from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
+from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, GraphFile
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.records import (
     Record,
+    as_string,
     fault,
     flat,
     network,
@@ -27,8 +28,8 @@ _SAID = ("directed", "multigraph", "format_version")  # keys that are read, or s
 def read_network_json(file: Path) -> GraphFile | None:
     """Return the graph in a JSON file; None for records, which are a table.
 
-    Links name nodes by id. In files of D3 without ids, or with ends that are no ids, whole numbers
-    are places in the list of nodes.
+    Links name nodes by id, in files of D3 by what most ends are: ids, names or places in the list
+    of nodes.
     """
     content = _grouped(_content(file))
     found = next((layout for layout in LAYOUTS["json"] if _fits(layout, content)), None)
@@ -46,7 +47,8 @@ def read_network_json(file: Path) -> GraphFile | None:
     roles = {**{name: name for name in _ROLES}, **found.get("roles", {})}
     facts, by_place = {}, False
     if found["kind"] == "JSON of D3":
-        key, by_place = _ends_are(nodes, edges)
+        key = _ends_are(file, nodes, edges)
+        by_place = key == "index"
         facts["links"] = "by place" if by_place else f"by {key}"
         if by_place:
             key = unused(key, {name for record in nodes for name in record})
@@ -173,12 +175,25 @@ def _grouped(content: Any) -> Any:
     return {**(content if isinstance(content, dict) else {}), "elements": groups}
 
 
-def _ends_are(nodes: list[Record], edges: list[Record]) -> tuple[str, bool]:
-    """Return the key of the nodes that links of D3 name, and whether it is their place."""
-    ends = [record.get(end) for record in edges for end in ("source", "target")]
-    for key in _IDS:
-        ids = {str(node[key]) for node in nodes if node.get(key) is not None}
-        if ids and all(str(end) in ids for end in ends):
-            return key, False
-    by_place = all(type(end) is int and end in range(len(nodes)) for end in ends)
-    return ("index", True) if by_place else ("id", False)
+def _ends_are(file: Path, nodes: list[Record], edges: list[Record]) -> str:
+    """Return the key of the nodes that most ends of links of D3 name; "index" for their place.
+
+    Places count from 0, and may be strings.
+    """
+    ends = [as_string(record.get(end)) for record in edges for end in ENDS[0]]
+    known = {key: {as_string(node.get(key)) for node in nodes} - {""} for key in _IDS}
+    known["index"] = set(map(str, range(len(nodes))))
+    whole = [end.removesuffix(".0") for end in ends]  # strings of floats
+    hits = {
+        key: sum(end in ids or short in ids for end, short in zip(ends, whole, strict=True))
+        for key, ids in known.items()
+    }
+    if ends and not any(hits.values()):
+        return "id"
+    # Of equals the first.
+    key = max(known, key=lambda key: (hits[key], bool(known[key])))
+    if key == "index" and hits[key] < len(ends) and "0" not in whole and str(len(nodes)) in whole:
+        what = f"places of nodes from 0 to {len(nodes) - 1}"
+        found = f"1 to {len(nodes)}, as if they were counted from 1"
+        raise fault(file, what, found, "subtract 1 from each, or name the nodes by id")
+    return key

@@ -1,5 +1,6 @@
-"""Networks that libraries read: GML by NetworkX, RDF by rdflib, and a folder of Markdown notes."""
+"""Networks: of NetworkX, in GML and RDF, and a folder of Markdown notes."""
 
+import html
 import os
 import re
 from collections import Counter
@@ -9,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from dance_flwr.data.graphs.limits import check
-from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
+from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, GraphFile
 from dance_flwr.data.imports.records import (
     Record,
     fault,
@@ -22,6 +23,7 @@ from dance_flwr.data.imports.records import (
     unused,
 )
 from dance_flwr.data.imports.text_tables import encoding_of, text_of
+from dance_flwr.errors import DataError
 
 RDF = {
     ".ttl": "turtle",
@@ -31,6 +33,11 @@ RDF = {
     ".owl": "xml",
     ".jsonld": "json-ld",
 }
+# Of GML. Other references are not replaced, nor is an ampersand that begins none.
+_ENTITY = re.compile(r"&(?:\w+|#\d+|#x[\da-fA-F]+);")
+_KEY = re.compile(r"[^\W\d][\w.:-]*")
+_NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[Ee][+-]?\d+)?|INF)|NAN")
+_BARE = ("id", "label", *ENDS[0])  # keys whose values need no quotes
 _WIKI_LINK = re.compile(r"(?<!!)\[\[([^\[\]|#^]+)[^\[\]]*\]\]")
 _LINK = re.compile(r"(?<!!)\[[^\[\]]*\]\(<?([^()<>\s#]+\.md)[^()]*\)")
 _TAG = re.compile(r"(?<![\w/#&])#([^\W\d][\w/-]*)")
@@ -57,18 +64,91 @@ def of_networkx(graph: Any, kind: str, where: Path | str) -> GraphFile:
 
 
 def read_gml(file: Path, encoding: str = "") -> GraphFile:
-    """Return the graph in a GML file; the encoding is UTF-8 or that of its mark by default."""
-    import networkx as nx
+    """Return the graph in a GML file; the encoding is UTF-8 or that of its mark by default.
 
-    with text_of(file, encoding_of(file, encoding)[0]) as stream:
-        text = stream.read()
-    # As a multigraph, since NetworkX refuses parallel edges in other graphs.
-    text = re.sub(r"\bgraph\s*\[", "graph [\n multigraph 1\n", text, count=1)
+    NetworkX reads no text over several lines, no number such as `-2e3`, and no edge to a node that
+    is not there.
+    """
+    with text_of(file, encoding_of(file, encoding)[0], None) as stream:
+        text = stream.read().rstrip()
+    facts: dict[str, str] = {}
     try:
-        graph = nx.parse_gml(text.splitlines(), label=None)
-    except nx.NetworkXError as error:
-        raise fault(file, "GML", error) from error
-    return of_networkx(graph, "GML", file)
+        content = _gml(file, text)
+    except DataError:
+        if '\\"' not in text:
+            raise
+        content, facts = _gml(file, text, escapes=True), {"quotes": "escaped by backslashes"}
+    graphs = _listed(content.get("graph", []))
+    if len(graphs) != 1:
+        raise fault(file, "one graph", len(graphs), "keep one")
+    rows = [_listed(graphs[0].get(what, [])) for what in ("node", "edge")]
+    if not all(isinstance(row, dict) for of in rows for row in of):
+        raise fault(file, "every node and edge in brackets", "other values", "correct it")
+    nodes, edges = (list(map(flat, of)) for of in rows)
+    nodes = [{"id": row.pop("id", None), **row} for row in nodes]
+    is_directed = graphs[0].get("directed") in (1, "1")
+    roles = {name: name for name in ("id", *ENDS[0])}
+    return network("GML", file, nodes, edges, roles, directed=is_directed, facts=facts)
+
+
+def _gml(file: Path, text: str, *, escapes: bool = False) -> Record:
+    """Return the keys of a GML text; values of one that repeats are a list.
+
+    Parameters
+    ----------
+    escapes : whether a backslash in a text escapes the next character
+    """
+    inside = r'(?:[^"\\]|\\.)*' if escapes else '[^"]*'
+    token = re.compile(rf'\s+|#[^\n]*|"({inside})"|[\[\]"]|[^\s#\[\]"]+', re.DOTALL)
+    path: list[Record] = [{}]  # of open brackets
+    key = ""
+    for found in token.finditer(text):
+        word, value = found[0], found[1]
+        if word.isspace() or word[0] == "#":
+            continue
+        if word == "]" and not key and len(path) > 1:
+            path.pop()
+        elif not key and _KEY.fullmatch(word):
+            key = word
+        elif key and (of_word := _value(key, word)) is not None:
+            if value is not None:
+                value = re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL) if escapes else value
+                of_word = _ENTITY.sub(lambda entity: html.unescape(entity[0]), value)
+            outer = path[-1]
+            if key not in outer:
+                outer[key] = of_word
+            elif isinstance(outer[key], list):
+                outer[key].append(of_word)
+            else:  # NetworkX marks a list of one
+                outer[key] = [outer[key]] * (outer[key] != "_networkx_list_start") + [of_word]
+            path += [of_word] if word == "[" else []
+            key = ""
+        else:
+            raise _damaged(file, text, found.start(), key)
+    if key or len(path) > 1:
+        raise _damaged(file, text, len(text), key)
+    return path[0]
+
+
+def _value(key: str, word: str) -> Any:
+    """Return the value that a word of GML is; None if it is none."""
+    if word == "[":
+        return {}
+    if _NUMBER.fullmatch(word):
+        return int(word) if word.lstrip("+-").isdecimal() else float(word)
+    is_text = word[0] == '"' and len(word) > 1
+    return word if is_text or (key in _BARE and _KEY.fullmatch(word)) else None
+
+
+def _damaged(file: Path, text: str, place: int, key: str) -> DataError:
+    what = f"a number, a text in quotes or '[' as {key!r}" if key else "a key, or ']' for every '['"
+    found = repr(text[place : place + 40]) if place < len(text) else "the end"
+    advice = "correct it; a quote in a text is written &quot;"
+    return fault(f"{file} line {text.count(chr(10), 0, place) + 1}", what, found, advice)
+
+
+def _listed(values: Any) -> list[Any]:
+    return values if isinstance(values, list) else [values]
 
 
 def read_rdf(file: Path, label: str = "") -> GraphFile:

@@ -69,8 +69,8 @@ class Options:
     delimiter: str = option("", "of CSV files; detected by default")
     quoting: str = option(
         "",
-        "of CSV files: a quote in a value is doubled (standard) or escaped (backslash), or quotes "
-        "mean nothing (none); detected by default",
+        "of CSV files: a quote in a value is doubled (standard), maybe escaped, too (backslash), "
+        "or quotes mean nothing (none); detected by default",
         choices=("", "standard", "backslash", "none"),
     )
     split_index: int = option(0, "index of the mask to use as the split")

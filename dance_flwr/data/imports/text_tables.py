@@ -46,13 +46,10 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-# What quotes mean, for Python's reader and for Arrow's.
+# What quotes mean, for Python's reader and for Arrow's. Who escapes them may double some, too.
 _QUOTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "standard": ({"strict": True}, {"newlines_in_values": True}),
-    "backslash": (
-        {"strict": True, "doublequote": False, "escapechar": "\\"},
-        {"newlines_in_values": True, "double_quote": False, "escape_char": "\\"},
-    ),
+    "standard": ({}, {"newlines_in_values": True}),
+    "backslash": ({"escapechar": "\\"}, {"newlines_in_values": True, "escape_char": "\\"}),
     "none": ({"quoting": csv.QUOTE_NONE}, {"newlines_in_values": False, "quote_char": False}),
 }
 
@@ -65,6 +62,7 @@ class _Seen(NamedTuple):
     spanning: int = 0  # rows over several lines
     first: int = 0  # line where the first of these begins
     longest: int = 0  # characters of the longest row
+    broken: int = 0  # line with a quote that is neither at an end of its value nor escaped
 
 
 class _TextFile:
@@ -109,7 +107,7 @@ class _TextFile:
         self.quoting, seen = options.quoting or "standard", _Seen()
         if self.quoting != "standard" or not self._has_even_lines():
             how = options.quoting
-            self.quoting, seen = (how, self._read_as(how)) if how else self._quoting()
+            self.quoting, seen = (how, self._read_as(how, strict=False)) if how else self._quoting()
         # Arrow refuses a row that is longer than a block; a character has up to four bytes.
         self.block_size = min(max(_BLOCK, 4 * longest, 4 * seen.longest), (1 << 31) - 1)
         facts = {
@@ -156,34 +154,38 @@ class _TextFile:
     def _quoting(self) -> tuple[str, _Seen]:
         """Return what quotes mean, and what they make of the file.
 
-        Both meanings fitting with different rows is an error.
+        If rows span lines in one meaning and another fits with other rows, that is an error, and so
+        is a stray quote if none fits.
         """
         standard = self._read_as("standard")
-        if standard.fits:
-            if standard.spanning and (plain := self._read_as("none")).fits:
-                found = (
-                    f"that both fit: line {standard.first} begins a row over several lines, and "
-                    f"every line alone has {self.width} columns, too"
-                )
-                advice = (
-                    f"give --quoting none for {plain.rows - self.has_header:,} rows, or "
-                    f"--quoting standard for {standard.rows - self.has_header:,}"
-                )
-                what = "quotes that are either part of the values or around them"
-                raise fault(self.file, what, found, advice)
+        if standard.fits and not standard.spanning:
             return "standard", standard
         with text_of(self.file, self.encoding) as lines:
             first = next(itertools.islice(lines, self.skipped, None)).rstrip("\r\n")
             has_escapes = any('\\"' in line for line in lines)
-        values = first.split(self.mark)
-        for how in ("backslash", "none") if has_escapes else ("none", "backslash"):
-            if (seen := self._read_as(how)).fits:
-                if how == "none" and all(re.fullmatch('".*"', value) for value in values):
-                    what = "quotes that are doubled or escaped within quotes, as in the first row"
-                    advice = "correct them, or give --quoting standard, or none"
-                    raise fault(self.file, what, "others", advice)
-                return how, seen
-        return "standard", standard
+        others = ("backslash", "none") if has_escapes else ("none", "backslash")
+        every = {"standard": standard} | {how: self._read_as(how) for how in others}
+        fitting = {how: seen for how, seen in every.items() if seen.fits}
+        how, seen = next(iter(fitting.items()), ("standard", standard))
+        if seen.spanning and (
+            other := next((h for h in fitting if every[h].rows != seen.rows), "")
+        ):
+            found = (
+                f"that both fit: line {seen.first} begins a row over several lines, and without it "
+                f"every row has {self.width} columns, too"
+            )
+            advice = (
+                f"give --quoting {other} for {every[other].rows - self.has_header:,} rows, or "
+                f"--quoting {how} for {seen.rows - self.has_header:,}"
+            )
+            what = "quotes that are either part of the values or around them"
+            raise fault(self.file, what, found, advice)
+        is_quoted = all(re.fullmatch('".*"', value) for value in first.split(self.mark))
+        if (how == "none" and is_quoted) or (not fitting and standard.broken):
+            what = "quotes that are doubled or escaped within quotes"
+            advice = "correct them, or give --quoting standard" + ", or none" * (how == "none")
+            raise fault(f"{self.file} line {standard.broken}", what, "others", advice)
+        return how, seen
 
     def _has_even_lines(self) -> bool:
         """Return whether every line alone is a row, if quotes surround values, as in most files.
@@ -206,13 +208,14 @@ class _TextFile:
                     return False
         return True
 
-    def _read_as(self, how: str) -> _Seen:
+    def _read_as(self, how: str, *, strict: bool = True) -> _Seen:
         """Return what a meaning of the quotes makes of the file."""
         fits, rows, spanning, first, longest, before = True, 0, 0, 0, 0, 0
         with text_of(self.file, self.encoding) as lines:
             for _ in range(self.skipped):
                 lines.readline()
-            reader = csv.reader(lines, delimiter=self.mark, **_QUOTINGS[how][0])
+            style = _QUOTINGS[how][0]
+            reader = csv.reader(lines, delimiter=self.mark, strict=strict, **style)
             try:
                 for row in reader:
                     if row:
@@ -223,7 +226,7 @@ class _TextFile:
                             spanning, first = spanning + 1, first or before + self.skipped + 1
                     before = reader.line_num
             except csv.Error:
-                fits = False
+                return _Seen(False, rows, spanning, first, longest, before + self.skipped + 1)
         return _Seen(fits, rows, spanning, first, longest)
 
 
@@ -265,7 +268,7 @@ def _records(file: Path, encoding: str) -> Iterator[Record]:
                 yield flat(record)
 
 
-def text_of(file: Path, encoding: str, newline: str = "") -> io.TextIOWrapper:
+def text_of(file: Path, encoding: str, newline: str | None = "") -> io.TextIOWrapper:
     """Return a stream of the text in a file, which may be packed."""
     return io.TextIOWrapper(opened(file), encoding, newline=newline)
 

@@ -533,6 +533,39 @@ JSONS = {
         "2/1/0",
         text="text,index",
     ),
+    **{
+        f"D3, places {ends}": case(
+            js(
+                {
+                    "nodes": D3,
+                    "links": [{"source": 0, "target": 1}, {"source": ends[0], "target": ends[1]}],
+                }
+            ),
+            expected,
+            *says,
+            id="name",
+            text="name",
+            dangling=dangling,
+        )
+        for ends, dangling, expected, *says in (
+            (("1", "2"), "refuse", "3/2/0", "by place"),
+            (("1.0", 2.0), "refuse", "3/2/0", "by place", "differ from those of the nodes in '.0'"),
+            ((2, 3), "refuse", "!1 edge with another: row 2 target '3'; .*--dangling drop$"),
+            ((2, 3), "drop", "3/1/0", "by place", "1 that name an unknown node"),
+            ((-1, "0"), "refuse", "!1 edge with another: row 2 source '-1'; .*--dangling drop$"),
+            ((-1, "0"), "drop", "3/1/0", "1 that name an unknown node"),
+            ((2, None), "drop", "3/1/0", "by place", "1 that name an unknown node"),
+        )
+    },
+    "D3, places from 1": case(
+        js({"nodes": D3, "links": [{"source": i, "target": i % 3 + 1} for i in (1, 2, 3)]}),
+        "!places of nodes from 0 to 2, found 1 to 3, .*subtract 1",
+        id="name",
+        text="name",
+    ),
+    "D3, a name that none has": case(
+        d3(None, "Myriel", "Javert"), "!1 edge with another: row 1 target 'Javert'", text="name"
+    ),
     "D3 without any id": case(
         js({"nodes": [{"key": "x1"}, {"key": "x2"}], "links": [{"source": "x1", "target": "x2"}]}),
         "!attribute 'id'.*--id",
@@ -663,6 +696,69 @@ OTHERS = {
         "1 duplicate",
         text="label",
     ),
+    "GML, texts over several lines": case(
+        {
+            "g.gml": '# 12" long: graph [\ngraph [ comment "of graph [" node [ id 1 label "[one]'
+            '\r\n&#101;nd &quot;q&quot; &amp; #2" ] node [ id 2 label "a\n\nb" ] node [ id 3\n'
+            'label "c\x85d" ] edge [ source 1 target 2 label "x\n]" ] edge [ source 2 target 1 ] ]'
+        },
+        "3/1/0",
+        text="label",
+        label="none",
+        edge_text="append",
+    ),
+    "GML, numbers": case(
+        {
+            "g.gml": "graph [ node [ id -1 at [ x -2e3 y +1E-3 z .5 ] ] node [ id 2 at [ x 5. "
+            'y -.5E2 z +INF ] ] edge [ source -1 target 2.0 w 1e1 ] node [ id 3 label "n" ] ]'
+        },
+        "3/1/0",
+        text="at.x,at.y,at.z",
+        edge_weight="w",
+        label="none",
+    ),
+    "GML, escaped quotes": case(
+        {
+            "g.gml": 'graph [ node [ id 1 label "a \\" b" ] node [ id 2 label "C:\\\\" ]\n'
+            "edge [ source 1 target 2 ] ]"
+        },
+        "2/1/0",
+        "escaped by backslashes",
+        text="label",
+        label="none",
+    ),
+    "GML, backslashes": case(
+        {"g.gml": 'graph [ node [ id 1 label "C:\\" ] node [ id 2 label "D:\\" ] ]'},
+        "2/0/0",
+        text="label",
+        label="none",
+    ),
+    "GML, an edge to no node": case(
+        {
+            "g.gml": "graph [ node [ id 1 label a ] node [ id 2 label b ] "
+            "edge [ source 1 target 2 ] edge [ source 1 target 3 ] ]"
+        },
+        "2/1/0",
+        "1 that name an unknown node",
+        text="label",
+        label="none",
+        dangling="drop",
+    ),
+    **{
+        f"GML, {what}": case({"g.gml": content}, f"!g.gml{found}")
+        for what, content, found in (
+            (
+                "an open text",
+                'graph [\n node [ id 1\n label "a ] ]',
+                " line 3: .*'\"a.*&quot;",
+            ),
+            ("a value without quotes", "graph [\n node [\n x y ] ]", " line 3: .*quotes.*'y ]"),
+            ("no closing bracket", "graph [\n node [ id 1 ]\n", " line 2: .*, found the end"),
+            ("a bracket too many", "graph [ ]\n]\n", " line 2: .*']'"),
+            ("no graph", 'Creator "x"\n', ": .*one graph.*found 0"),
+            ("two graphs", "graph [ ] graph [ ]", ": .*one graph.*found 2"),
+        )
+    },
     "GML in Latin-1": case({"g.gml": GML}, "2/0/0", text="label", encoding="latin-1"),
     "GML in Latin-1, refused": case({"g.gml": GML}, "!line 2: expected UTF-8.*--encoding latin-1"),
     "Turtle": case({"g.ttl": TURTLE}, "3/2/2"),

@@ -336,6 +336,26 @@ CASES = {
     "quotes by backslash": of(
         "3/2/0", "quoting backslash", nodes='id,text\n1,"a \\"b\\", c"\n2,two\n3,three\n'
     ),
+    **{
+        f"quotes both ways, {what}": of(expected, *says, nodes=f"id,text\n{rows}")
+        for what, rows, expected, *says in (
+            (
+                "doubled first",
+                '1,"a ""b"", c"\n2,"d \\"e\\", f"\n3,g\n',
+                "3/2/0",
+                "quoting backslash",
+            ),
+            ("an end of two", '1,"x \\""\n2,"a\nb"\n3,"""c"""\n', "3/2/0", "over several lines 1"),
+            ("a path", '1,"C:\\"\n2,"say \\"x\\""\n3,"""c"""\n', "3/2/0", "quoting none"),
+            ("paths", '1,"C:\\"\n2,"b ""c"""\n3,c\n', "3/2/0"),
+            (
+                "a row over two lines or not",
+                '1,"a""\n2,""b"\n3,"c \\" d"\n',
+                "!--quoting none for 3 rows, or --quoting backslash for 2",
+            ),
+            ("stray ones", '1,"a, b" c\n2,"d\n3,e"\n', "!line 2: .*found others; .*standard$"),
+        )
+    },
     "a row of two lines": of(
         "3/2/0", "rows over several lines 1", nodes='id,text\n1,"a\nb"\n2,two\n3,three\n'
     ),
