@@ -99,10 +99,12 @@ def test_a_run_has_a_client_per_supernode_and_its_log_ends_with_the_result(flwr,
 
 def test_method_strategy_and_supernodes_are_chosen_on_the_command_line(flwr):
     keys = {"method": "fedavg-full", "strategy": "fedadam", "partition": "random"}
+    keys |= {"evaluate-fraction": 0.5}
     out, _ = flwr.start("--stream", "--federation-config", "num-supernodes=8", rounds=1, **keys)
     result = read_result(Path(re.search(r"result in (.*)", out)[1]))
     assert (result["method"], result["strategy"]) == ("fedavg-full", "fedadam")
     assert result["config"]["clients"] == len(result["nodes_per_client"]) == 8
+    assert "validation: received 4 results and 0 failures" in out
 
 
 def test_a_run_can_be_watched_and_stopped(flwr):
