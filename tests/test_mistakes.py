@@ -5,6 +5,7 @@ Words in capitals stand for paths. `pytest --update-golden` writes the messages 
 """
 
 import shlex
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,12 +14,14 @@ import numpy as np
 import pytest
 import torch
 from support.graphs import text_graph
+from support.partitions import SPEC, make_graph
 from support.project import PROJECT
 
 from dance_flwr import api
 from dance_flwr.api.bundle import export
 from dance_flwr.config.tree import parse
 from dance_flwr.data.graphs.folder import read_folder
+from dance_flwr.data.partition import make_partition
 from dance_flwr.errors import UserError
 from dance_flwr.federation.node_config import run_config_of
 from dance_flwr.llm.local_settings import local_settings
@@ -30,6 +33,7 @@ SECRET = "geheim"  # in a value that no message may repeat
 # What expressions name, by module of dance_flwr; beside it all of the public API.
 NAMES = {
     "config.text": ("read_values",),
+    "data.partition": ("read_manifest",),
     "data.text.encoder_files": ("find_folder",),
     "deploy.supernode": ("run_supernode",),
     "federation.client.device": ("memory_ratio", "named_device"),
@@ -66,6 +70,21 @@ def names(places, tmp_path, monkeypatch):
         named = {name.replace("_", "-"): value for name, value in values.items()}
         return run_config_of(SimpleNamespace(run_config={"clients": 0}, node_config=named))
 
+    def small(**changes):
+        numbers = range(9)
+        ids, texts = [f"n{k}" for k in numbers], [f"A comet of number {k}." for k in numbers]
+        pairs, split = [(k, k + 1) for k in range(8)], [1, 2, 3] * 3
+        return replace(
+            text_graph("small", ids, texts, [k // 3 for k in numbers], pairs, split), **changes
+        )
+
+    def part(sites="", **changes):
+        graph = make_graph(7, [(0, 1)])
+        if sites:
+            graph = replace(graph, site=np.array([*sites]))
+            changes["method"] = "by-column"
+        return make_partition(graph, replace(SPEC, **changes))
+
     inner = {
         name: getattr(import_module(f"dance_flwr.{module}"), name)
         for module, each in NAMES.items()
@@ -75,7 +94,7 @@ def names(places, tmp_path, monkeypatch):
         **inner,
         **{"np": np, "torch": torch, "Path": Path, "text_graph": text_graph, "parse": parse},
         **{"own_model": own_model, "node": node, "graph": read_folder(places["GRAPH"])},
-        **{"check": lambda keys: check_method(parse(keys))},
+        **{"check": lambda keys: check_method(parse(keys)), "small": small, "part": part},
         **places,
     }
 

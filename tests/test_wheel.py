@@ -113,11 +113,6 @@ def test_its_code_has_the_provenance_of_the_checkout(installed):
     assert done.stdout.strip() == provenance(), done.stderr
 
 
-def test_version_and_keys(forked):
-    assert forked("--version").stdout.startswith("dance-flwr ")
-    assert "| `dance.mix` |" in forked("list", "keys", "dance").stdout
-
-
 @pytest.mark.flower
 @pytest.mark.xdist_group("engine")
 def test_ray_computes_what_one_process_does(installed, forked, tiny):

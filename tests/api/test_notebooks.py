@@ -28,10 +28,6 @@ WORDS = {
 }
 
 
-def test_there_is_a_test_for_each():
-    assert {path.stem for path in NOTEBOOKS} == set(WORDS)
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_twice(path, tmp_path):
     notebook = nbformat.read(path, as_version=4)
@@ -51,11 +47,3 @@ def test_a_notebook_runs_twice(path, tmp_path):
     ]
     assert any("⟦[1]" in each for each in (text, *shown))
     assert not any("<script" in html for html in shown)
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_lies_here_without_outputs(path):
-    notebook = nbformat.read(path, as_version=4)
-    nbformat.validate(notebook)
-    for cell in notebook.cells:
-        assert not cell.get("outputs") and cell.get("execution_count") is None

@@ -30,11 +30,6 @@ def test_names_are_completed_without_heavy_libraries(complete, line, names):
     completed(complete, line, names)
 
 
-@pytest.mark.parametrize("line", ["run --method zz", "run --out ", "demo "])
-def test_where_nothing_is_known_the_shell_completes_files(complete, line):
-    assert complete(line) == ([], "[]")
-
-
 def test_commands_and_options_are_completed_by_the_installed_command(complete):
     script = Path(sys.executable).with_name("dance-flwr")
     assert complete("expo", [script])[0] == ["export"]

@@ -67,16 +67,6 @@ def test_it_takes_the_keys_of_a_run_and_options_win(call, tiny, tmp_path):
     assert spec["labels_per_class"] == 2
 
 
-def test_what_no_run_could_learn_from_is_refused(refused, tmp_path):
-    folder, out = tmp_path / "plain", tmp_path / "out"
-    folder.mkdir()
-    (folder / "nodes.csv").write_text("id,text,label\n0,a,\n1,b,\n")
-    (folder / "edges.csv").write_text("source,target\n0,1\n")
-    words = ("partition", "--data", folder, "--clients", 2, "--method", "random", "--out", out)
-    assert "no node has a label" in refused(*words)
-    assert not out.exists()
-
-
 def test_nothing_is_overwritten(refused, made, tiny, tmp_path):
     before = made.read_bytes()
     words = ("partition", "--data", tiny, "--clients", 4, "--out")

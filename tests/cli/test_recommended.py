@@ -29,11 +29,6 @@ def test_after_a_run(follow, options):
     assert followed == ["evidence page latest", "report latest", "report latest --privacy"]
 
 
-def test_after_a_run_of_a_method_without_evidence(follow, options):
-    followed = follow("run", *options, "--method", "fedavg-full", "--out", "a run")
-    assert followed == ["report latest", "report latest --privacy"]
-
-
 @pytest.mark.parametrize(
     "settings",
     [

@@ -19,22 +19,6 @@ from dance_flwr.federation import declarations
 from dance_flwr.federation.wire.rules import list_of, text
 
 NAMES = ("astronomy", "cooking", "sailing")
-REFUSED = {
-    "no label": (lambda d: d.update(labels=[-1] * 9), "no node has a label.*--label COLUMN"),
-    "a long name": (
-        lambda d: d.update(names=(*NAMES[:2], "s" * 201)),
-        "at most 200 characters, found 201 in 's{60} ...'.*shorten",
-    ),
-    "many classes": (
-        lambda d: d.update(names=tuple(f"c{k:05d}" for k in range(10_001))),
-        "at most 10,000, found 10,001",
-    ),
-    "few nodes": (lambda d: d.update(clients=10), "9 nodes for 10 clients; set clients to 9"),
-    "no training label": (
-        lambda d: d.update(split=[VAL, TEST, TEST] * 3),
-        "at least one at a client, found none among 9 labelled nodes; raise train-ratio",
-    ),
-}
 WARNED = {
     "a class that is tested and not trained": (
         lambda d: d.update(split=[TRAIN, VAL, TEST] * 3, labels=[0, 1, 2] * 3),
@@ -73,16 +57,6 @@ def folder_of(path, edit):
         object.__setattr__(graph, name, value)
     write_folder(graph, path)
     return {"data": str(path), "clients": draft["clients"], "partition": "random"}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_no_run_could_learn_from_is_refused_and_nothing_is_written(case, run_config, tmp_path):
-    edit, message = REFUSED[case]
-    keys = folder_of(tmp_path / "small", edit)
-    with pytest.raises(DataError, match=message) as error:
-        prepare(run_config(**keys, data_root=str(tmp_path / "root")))
-    assert "\n" not in str(error.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["small"]
 
 
 @pytest.mark.parametrize("case", WARNED)

@@ -172,15 +172,6 @@ def connect(made, address, name, strict=False):
         return secure.version()
 
 
-@pytest.mark.parametrize(
-    "host", ["https://a.org", "a.org:8000", "", "a b", "300.1.1.1", "*.a.org", "bücher.de"]
-)
-def test_only_names_and_addresses_are_taken(host, tmp_path):
-    with pytest.raises(UserError, match="--host: expected a DNS name or an IP address"):
-        make_certificates(tmp_path, [host])
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_certificate_is_renewed_as_the_guide_says(tls, serve, tmp_path):
     (commands,) = re.findall(r"```bash\n(openssl x509 .+?)```", BY_HAND.read_text(), re.DOTALL)
     made = tls.ca.parent

@@ -64,15 +64,6 @@ def test_the_key_comes_from_the_environment_only(written, monkeypatch):
     assert "geheim" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["no toml", "llm = 3", "\ufffd\x00", None])
-def test_a_file_that_is_none_is_refused(written, text):
-    path = written(text or "")
-    if text is None:
-        path.unlink()
-    with pytest.raises(UserError, match=r"\[llm\]"):
-        local_settings()
-
-
 @pytest.mark.parametrize(
     "address",
     [
@@ -90,24 +81,6 @@ def test_another_host_needs_the_clients_own_word(written, address):
     assert address.split("/")[2] not in str(refused.value), "an error travels to the server"
     written(f'[llm]\nbase-url = "{address}"\nallow-remote = true\n')
     assert local_settings().base_url == address
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        *("127.0.0.1:8000/v1", "ftp://127.0.0.1/v1", "http:///v1", "http://127.0.0.1:port/v1"),
-        *("file:///etc/passwd", "http://[::1/v1"),
-        "http://127.0.0.1@example.com/v1",
-        "http://user:geheim@127.0.0.1/v1",
-        "http://127.0.0.1/v1?key=geheim",
-        "http://127.0.0.1/v1#geheim",
-    ],
-)
-def test_an_address_that_is_none_or_holds_a_key_is_refused(written, address):
-    path = written(f'[llm]\nbase-url = "{address}"\n')
-    with pytest.raises(UserError, match=f"{path}: expected a?") as refused:
-        local_settings()
-    assert "geheim" not in str(refused.value)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost", "LOCALHOST"])

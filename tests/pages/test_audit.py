@@ -214,22 +214,6 @@ def test_the_account_on_the_page_adds_up_to_the_answer(page, dance):
         assert {step["text"] for step in facts["steps"] if step["text"]} == articles
 
 
-def test_one_line_of_control(one_answer):
-    packs, effects = one_answer
-    line = "Without the marked text: 41 % → 30 %; without as much other text: 41 % → 40 %."
-    assert said_of(one_answer)["control"] == line
-    effects.control[:] = 0.55
-    assert said_of(one_answer)["control"].endswith("makes no more difference than other text.")
-    effects.control[:] = np.nan
-    assert said_of(one_answer)["control"].endswith("not as much other text to compare with.")
-    packs.stages = ("fused", "deployed", "smoothed")
-    assert said_of(one_answer)["control"].startswith("Before smoothing and personal models, with")
-    effects.done[:] = False
-    assert "was not computed" in said_of(one_answer)["control"]
-    packs.chunk_ptr = np.array([0, 0])
-    assert said_of(one_answer)["control"].startswith("No text is marked")
-
-
 def test_nodes_may_be_named(dance, tmp_path):
     ids, said = dance.data(1).ids(), []
     with open_run(dance.folder, 1, None, said.append) as subject:
@@ -312,31 +296,6 @@ def test_by_default_it_lies_where_the_run_is_kept_at_the_client(dance, tmp_path,
     path = tmp_path / "client-1" / "runs" / dance.result["run"] / "audit.html"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert cli(*words, "--max-nodes", 1).code == 0  # the seal is not broken
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("RUN", "--client", 9), "--client: expected a number from 0 to 2, found 9"),
-        (
-            ("RUN", "--nodes", "nobody"),
-            "nodes: expected ids of the graph, found 'nobody'",
-        ),
-        (("RUN", "--data", "x"), "expected a bundle with bundle.json"),
-        (("EMPTY",), "expected result.json of a finished run"),
-        (("RUN", "--out", "NOTES"), "expected a new file or an earlier page"),
-    ],
-)
-def test_errors_are_one_line(dance, tmp_path, cli, words, expected):
-    (tmp_path / "notes.txt").write_text("mine")
-    names = {"RUN": dance.folder, "EMPTY": tmp_path, "NOTES": tmp_path / "notes.txt"}
-    words = [names.get(word, word) for word in words]
-    if "--out" not in words:
-        words += ["--out", tmp_path / "out.html"]
-    done = cli("evidence", "page", *words)
-    assert done.code == 2 and expected in done.err[-1]
-    assert (tmp_path / "notes.txt").read_text() == "mine"
-    assert not (tmp_path / "out.html").exists()
 
 
 def test_offsets_count_what_a_browser_counts():

@@ -21,10 +21,9 @@ from dance_flwr.config.text import to_toml
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.runs.locks import SERVER, exclusive, is_locked
-from dance_flwr.runs.result import Round, read_history, read_result, whole_lines
+from dance_flwr.runs.result import read_history, read_result, whole_lines
 from dance_flwr.runs.run import read_status
 from dance_flwr.runs.simulation.in_process import run_in_process
-from dance_flwr.terminal import duration, pace, size
 
 FAST = {"method": "fedavg-full", "local_epochs": 1}
 
@@ -206,14 +205,6 @@ def test_a_server_that_gathers_its_clients_has_no_round_of_an_earlier_run(seen, 
     assert "0 of ?" in render(status)
 
 
-def test_a_folder_without_a_run_is_one_line(tmp_path, cli):
-    for folder in (tmp_path, tmp_path / "nowhere"):
-        done = cli("status", folder)
-        assert done.code == 2 and len(done.err) == 1
-        assert "expected the folder of a run" in done.err[0]
-    assert not (tmp_path / "nowhere").exists()
-
-
 def test_a_line_that_is_being_written_is_not_read(seen, tmp_path):
     with pytest.raises(Killed):
         seen(stop_after(2, Killed()), client_fraction=0.9)
@@ -274,12 +265,6 @@ def test_a_client_that_drops_out_is_named(run, tmp_path):
     assert "client 1: last answered in round 1, missed 3 rounds" in render(status)
 
 
-def test_a_client_that_comes_back_is_no_longer_absent(run):
-    finished = run(app=Failing(2, {1, 2}), min_valid_replies=2, **FAST)
-    assert [list(row["absent"]) for row in finished.result["history"]] == [["2"], ["2"], []]
-    assert read_status(finished.folder).absent == []
-
-
 def test_a_rejected_upload_and_its_sender_are_named(run, lines):
     def spoil(reply):
         record = reply.content["arrays"]
@@ -309,34 +294,6 @@ def test_a_client_that_drops_out_under_masks_is_named(run):
     masked = {"privacy_secure_aggregation": True, "privacy_threshold": 0.6}
     finished = run(app=app, clients=4, **masked, **FAST)
     assert [(a.client, a.last_answered) for a in read_status(finished.folder).absent] == [(1, 2)]
-
-
-def test_a_node_that_is_not_connected_is_named():
-    from types import SimpleNamespace
-
-    from dance_flwr.config.tree import RunConfig
-    from dance_flwr.federation.server.grid import FederationGrid
-    from dance_flwr.federation.server.polling import MessageLog
-
-    grid = SimpleNamespace(get_node_ids=lambda: [11, 13])
-    federation = FederationGrid(
-        grid, {11: 0, 12: 1, 13: 2}, RunConfig(clients=3, min_valid_replies=2), MessageLog()
-    )
-    assert list(federation.get_node_ids()) == [11, 13]
-    assert federation.take_absent() == {1: "its SuperNode is not connected"}
-    assert federation.take_absent() == {}
-
-
-def test_rows_of_an_earlier_version_are_read():
-    row = {key: value for key, value in asdict(Round(4)).items() if key != "absent"}
-    assert Round.of(row) == Round(4)
-
-
-def test_units():
-    assert pace(5.0, 2) == "5 s in 2 rounds, 2.5 s each"
-    assert pace(5, 1).startswith("5 s in 1 round,")
-    assert [duration(s) for s in (0.25, 59, 150, 9000)] == ["0.25 s", "59 s", "2.5 min", "2.5 h"]
-    assert [size(n) for n in (12, 3400, 56e5, 78e8)] == ["12 B", "3.4 kB", "5.6 MB", "7.8 GB"]
 
 
 # JSON lines

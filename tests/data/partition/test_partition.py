@@ -28,8 +28,6 @@ from dance_flwr.data.partition import (
     stratified_split,
     write_manifest,
 )
-from dance_flwr.data.partition.louvain import louvain_labels
-from dance_flwr.data.partition.pack import fill_empty
 from dance_flwr.data.partition.report import total_variation
 from dance_flwr.data.partition.split import keep_labels
 from dance_flwr.errors import DataError
@@ -83,42 +81,6 @@ def test_one_large_community_is_split_along_its_inner_structure():
         "ratio_of_edges_kept"
     ]
     assert kept > 0.8
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"clients": 8}, "found 8"),
-        ({"clients": 0}, "found 0"),
-        ({"method": "random", "clients": 8}, "1..7"),
-        ({"seed": -1}, "found -1"),
-        ({"resolution": 0.0}, "found 0.0"),
-        ({"resolution": float("inf")}, "found inf"),
-        ({"train_ratio": 0.7}, "0.7, 0.2, 0.2"),
-        ({"train_ratio": 1.2, "val_ratio": -0.4}, "1.2, -0.4, 0.2"),
-        ({"train_ratio": float("nan")}, "nan"),
-        ({"labels_per_class": -1}, "labels_per_class: expected a number >= 0, found -1"),
-        ({"foreign_text_ratio": 1.0}, "foreign_text_ratio: expected a number >= 0 and < 1"),
-        ({"random_edge_ratio": float("inf")}, "random_edge_ratio: expected a number >= 0"),
-        ({"random_edge_ratio": float("nan")}, "found nan"),
-        ({"max_client_nodes": -5}, "max_client_nodes: expected a number >= 0, found -5"),
-        ({"method": "by-column"}, "column 'site'"),
-        ({"sites": "abaaaaa"}, "at most as many clients as sites, 2, found 3"),
-        ({"sites": ["a", "", *"bcdef"]}, "found none for n1"),
-        (
-            {"sites": "aabbccc", "max_client_nodes": 2},
-            "sites of at most 2 nodes, 2, found 3; set clients to 2 or fewer",
-        ),
-    ],
-)
-def test_bad_settings_are_refused_in_one_line(change, said):
-    graph, change = make_graph(7, [(0, 1)]), dict(change)
-    if sites := change.pop("sites", None):
-        graph, change = replace(graph, site=np.array([*sites])), change | {"method": "by-column"}
-    with pytest.raises(DataError) as caught:
-        make_partition(graph, replace(SPEC, **change))
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @given(
@@ -213,16 +175,6 @@ def test_an_altered_manifest_is_refused(tmp_path, alter, said):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "3", ""])
-def test_a_file_that_is_no_manifest_is_refused(tmp_path, text):
-    path = tmp_path / "manifest.json"
-    with pytest.raises(DataError, match="found none"):
-        read_manifest(path)
-    path.write_text(text)
-    with pytest.raises(DataError, match="expected"):
-        read_manifest(path)
-
-
 @pytest.mark.cora
 @pytest.mark.skipif(
     "DANCE_FLWR_CORA" not in os.environ, reason="set DANCE_FLWR_CORA to the Cora folder to run this"
@@ -307,30 +259,6 @@ def test_a_partitioner_that_leaves_a_client_empty_is_refused(monkeypatch):
     with pytest.raises(DataError) as caught:
         make_partition(make_graph(5, []), replace(SPEC, method="random", clients=2))
     assert "expected 2 clients with nodes, found 1" in one_line(caught)
-
-
-@given(before=st.lists(st.integers(0, 7), min_size=8, max_size=30))
-def test_empty_clients_are_filled_and_others_disturbed_least(before):
-    before = np.array(before, np.int64)
-    after = fill_empty(before, 8)
-    assert np.bincount(after, minlength=8).min() >= 1
-    assert (before != after).sum() == 8 - len(np.unique(before))
-
-
-def test_compiled_louvain_is_as_good_as_networkx():
-    network = nx.planted_partition_graph(12, 40, 0.25, 0.01, seed=3)
-    graph = make_graph(480, network.edges)
-    ours, theirs = [], []
-    for seed in range(3):
-        labels = louvain_labels(graph.adjacency(), seed, 1.0)
-        ours.append(
-            nx.community.modularity(
-                network, [set(np.flatnonzero(labels == k)) for k in np.unique(labels)]
-            )
-        )
-        found = nx.community.louvain_communities(network, seed=seed)
-        theirs.append(nx.community.modularity(network, found))
-    assert np.mean(ours) >= 0.99 * np.mean(theirs)
 
 
 SCRIPT = """

@@ -1,7 +1,6 @@
 """The device of a client: the node's choice, its share of the memory, its name in the result."""
 
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,12 +14,11 @@ import torch
 import client_app
 import server_app
 from dance_flwr.config.tree import flatten
-from dance_flwr.errors import QuorumError, UserError
+from dance_flwr.errors import QuorumError
 from dance_flwr.federation.client.client import Client, close_clients, open_client
 from dance_flwr.federation.client.device import (
     claim,
     memory_ratio,
-    named_device,
     pick_device,
 )
 from dance_flwr.nn.moving import HOST
@@ -69,16 +67,6 @@ def test_the_node_s_choice_wins_and_a_run_on_cpu_stays_there(
 ):
     gpus(count)
     assert str(pick_device(run_config(device=run), node)) == expected
-
-
-@pytest.mark.parametrize(("count", "found"), [(0, "cpu"), (2, "cpu, cuda:0, cuda:1")])
-@pytest.mark.parametrize("name", ["cuda:2", "cuda:-1", "mps", "gpu", "1", ""])
-def test_a_device_that_is_not_there_is_refused_with_those_that_are(gpus, count, found, name):
-    gpus(count)
-    with pytest.raises(
-        UserError, match=re.escape(f"({found}), found {name!r}; name one of these in --node-config")
-    ):
-        named_device(name)
 
 
 def test_a_share_is_set_on_the_device_and_on_no_cpu(gpus):
