@@ -3,11 +3,11 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from jsonschema import Draft202012Validator
 
@@ -24,7 +24,7 @@ from dance_flwr.llm.embedded import Embedded, model_file
 from dance_flwr.llm.endpoint import Endpoint
 from dance_flwr.llm.local_settings import local_settings
 from dance_flwr.llm.model import Completion, LanguageModel, ReplyError, Stub
-from dance_flwr.llm.template import Embed, Json, Prompt, Template
+from dance_flwr.llm.template import Embed, Json, Prompt
 
 _NAMES = ("model", "counted_by")
 _AND = " + "  # between the names of two models
@@ -308,24 +308,16 @@ def usable(completion: Completion, prompt: Prompt) -> Json | None:
     """Return the parsed reply, or None if it does not fit the schema of its template.
 
     A reply that was cut off at its limit is unusable, as is one with NaN, infinity or text that
-    cannot be encoded. A reply that is not JSON of the schema is passed to the template's `parse`.
+    cannot be encoded.
     """
     if completion.finish == "length" or len(completion.text) > _MAX_REPLY:
         return None
-    template = prompt.template
-    value = _fitting(json.loads, completion.text, template)
-    if value is None and template.parse is not None:
-        value = _fitting(template.parse, completion.text, template)
-    return value
-
-
-def _fitting(read: Callable[[str], Any], text: str, template: Template) -> Json | None:
     try:
-        value = read(text)
+        value = json.loads(completion.text)
         # Fails for what no file of JSON in UTF-8 holds: NaN, infinity and lone surrogates, all of
         # which Python reads.
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-        fits = Draft202012Validator(template.schema).is_valid(value)
+        fits = Draft202012Validator(prompt.template.schema).is_valid(value)
     except (ValueError, RecursionError):
         return None
     return value if fits and isinstance(value, dict) else None

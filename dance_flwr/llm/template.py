@@ -70,8 +70,6 @@ class Template:
     limit : maximum number of tokens of a reply
     render : facts -> messages; a prompt holds nothing but its facts
     stub : (facts, embed) -> a reply that fits `schema`, without a language model
-    parse : text of a reply that is not JSON of `schema` -> a value, or None; without a parser such
-        replies are unusable
     """
 
     name: str
@@ -80,7 +78,6 @@ class Template:
     limit: int
     render: Callable[[Mapping[str, Any]], Sequence[Message]]
     stub: Callable[[Mapping[str, Any], Embed], Json]
-    parse: Callable[[str], Json | None] | None = None
 
     def fill(self, **facts: Any) -> "Prompt":
         """Return the prompt filled with these facts."""

@@ -1,6 +1,6 @@
 """FedAvg on refined graphs; a subclass defines how a client refines its graph."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import ClassVar
 
@@ -21,22 +21,12 @@ from dance_flwr.nn.propagation import operator
 from dance_flwr_rivals.run_cache import Arrays, cache_key, load_or_compute
 
 GRAPHS = "refined.npz"  # in the client's folder of a run
-WHOLE, TRAINING = "whole", "training"
+WHOLE, TRAINING = "whole", "training"  # names of graphs
 RAW = "raw"  # view: the same model on the client's graph as it is
 
 
-@dataclass(frozen=True)
-class RefinedGraphs:
-    """The refined graphs of a client, which are identical unless the run is inductive.
-
-    Attributes
-    ----------
-    whole : graph of predictions
-    training : graph of training, without test nodes in inductive mode
-    """
-
-    whole: LocalGraph
-    training: LocalGraph
+# The graph of predictions, and that of training, which is another one in inductive mode.
+RefinedGraphs = dict[str, LocalGraph]
 
 
 class RefinedGraphMethod(PlainMethod):
@@ -82,7 +72,7 @@ class RefinedGraphMethod(PlainMethod):
         """
         report = Report()
         with report.phase("topology"):
-            graph = LabelledGraph.of(data, self.graphs(data, config, info.run).training, model)
+            graph = LabelledGraph.of(data, self.graphs(data, config, info.run)[TRAINING], model)
         with report.phase("train"):
             report.loss = train_on_graph(model, graph, config, info.round)
         return report
@@ -92,7 +82,7 @@ class RefinedGraphMethod(PlainMethod):
     ) -> dict[str, Tensor]:
         """Predict nodes on the refined graph ("deployed") and on the original graph ("raw")."""
         # The second view shows what the refined edges add: same model, same nodes, other graph.
-        graphs = {"deployed": self.graphs(data, config, info.run).whole, RAW: data.graph}
+        graphs = {"deployed": self.graphs(data, config, info.run)[WHOLE], RAW: data.graph}
         return {
             view: class_probabilities(model, LabelledGraph.of(data, graph, model))[nodes]
             for view, graph in graphs.items()

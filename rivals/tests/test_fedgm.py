@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from dance_flwr_rivals.condensation.adjacency import normalise
+from dance_flwr_rivals.condensation.adjacency import normalise, union_edges
 from dance_flwr_rivals.condensation.graphs import (
     as_upload,
     graph_fault,
@@ -21,7 +21,6 @@ from dance_flwr_rivals.fedgm.server import (
     Block,
     pool_gradients,
     refine,
-    union_operator,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +29,7 @@ from rival_support.condensed import CLASSES, DIM, graph, payloads, rows, uploads
 from support.models import equal, models
 from torch.nn import functional as F
 
+from dance_flwr.nn.propagation import operator
 from dance_flwr.runs.result import load_model
 
 EVERY = torch.ones(CLASSES, dtype=torch.bool)
@@ -125,8 +125,13 @@ def test_a_class_without_a_gradient_moves_nothing():
 )
 def test_the_union_has_no_edge_between_clients(sizes, kind):
     graphs = [graph((*own, 0), seed) for seed, own in enumerate(sizes)]
-    actual = union_operator(kind, [one.adjacency for one in graphs]).to_dense()
-    own = [union_operator(kind, [one.adjacency]).to_dense() for one in graphs]
+    nodes = [len(one.labels) for one in graphs]
+    every = union_edges([one.adjacency for one in graphs])
+    actual = operator(kind, *every, sum(nodes)).to_dense()
+    own = [
+        operator(kind, *union_edges([one.adjacency]), size).to_dense()
+        for one, size in zip(graphs, nodes, strict=True)
+    ]
     torch.testing.assert_close(actual, torch.block_diag(*own))
 
 

@@ -8,19 +8,17 @@ import numpy as np
 import pytest
 import torch
 from dance_flwr_rivals.fedsage import FedSageConfig, neighgen
-from dance_flwr_rivals.fedsage.graphs import (
-    feature_loss,
-    impair,
-    links_of,
-    nearest_distances,
-    select_generated,
-)
 from dance_flwr_rivals.fedsage.learning import (
     FEATURE_GENERATOR,
     ImpairedSample,
     NeighGen,
     cross_gradient,
+    feature_loss,
     generator_loss,
+    impair,
+    links_of,
+    nearest_distances,
+    select_generated,
     step_with_peers,
 )
 from dance_flwr_rivals.fedsage.networks import (
@@ -353,11 +351,15 @@ class Broken:
         (0, lambda state: state | {"0.weight": state["0.weight"] * torch.nan}, "finite numbers"),
         (0, lambda state: state | {"5.bias": torch.zeros(3)}, "of shape"),
         (0, lambda state: state | {"latents": torch.zeros(2, 3)}, "expected latents"),
-        (0, lambda state: state | {"counts": state["counts"].float()}, "whole counts"),
+        (
+            0,
+            lambda state: state | {"counts": state["counts"].float()},
+            "expected counts of torch.int64",
+        ),
         (
             0,
             lambda state: {name: state[name] for name in state if name != "counts"},
-            "expected latents and counts",
+            "expected counts, found none",
         ),
         (
             1,

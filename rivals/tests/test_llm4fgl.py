@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import torch
 from dance_flwr_rivals.llm4fgl import Llm4FglConfig, writing
-from dance_flwr_rivals.llm4fgl.client import feedback_of, quality_of
+from dance_flwr_rivals.llm4fgl.client import Llm4FglRecombined, feedback_of, quality_of
 from dance_flwr_rivals.llm4fgl.generation import load_latest, origins_of, poorest
 from dance_flwr_rivals.llm4fgl.predictor import (
     EdgePredictor,
     LocalPairs,
-    held_out_auc,
     link,
     nearest,
     train_predictor,
@@ -26,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rival_support import oracle_llm4fgl as oracle
 from rival_support.random_graphs import random_graph
+from sklearn.metrics import roc_auc_score
 from support.builders import rows_of
 from support.graphs import WORDS
 from support.models import equal, models
@@ -101,8 +101,11 @@ def test_predictors_that_are_averaged_find_edges_that_no_client_trained_on():
             states.append(own.state_dict())
         model.load_state_dict({k: torch.stack([s[k] for s in states]).mean(0) for k in before})
     for texts, pairs in clients:
-        score = held_out_auc(model, texts, pairs, generator(0, "auc"))
-        assert score is not None and score > 0.8
+        edges = pairs.held_out
+        ends = torch.cat([edges, pairs.non_edges(edges.size(1), generator(0, "auc"))], dim=1)
+        with torch.no_grad():
+            scores = model(texts[ends[0]], texts[ends[1]])
+        assert roc_auc_score(torch.arange(ends.size(1)) < edges.size(1), scores) > 0.8
 
 
 # Links and the augmented graph
@@ -232,15 +235,13 @@ def test_origins_are_the_nodes_of_fewest_neighbours_that_training_sees(data):
 FIVE = {"rounds": 5, "llm4fgl_ratio_of_nodes": 0.4}
 
 
-def reports(finished, client):
-    """The counts of every version of a client."""
-    folder = finished.store(client).folder
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("llm4fgl-*.json"))]
-
-
-def texts_of(finished, client):
-    data = finished.data(client)
-    return load_latest(data, finished.result["run"], 99).texts
+def versions(finished, client):
+    """Every generation of a client by its version."""
+    made = {}
+    for path in sorted(finished.store(client).folder.glob("llm4fgl-*.npz")):
+        number = int(path.stem.rpartition("-")[2])
+        made[number] = load_latest(finished.data(client), finished.result["run"], number)
+    return made
 
 
 @pytest.fixture(scope="module", params=BOTH)
@@ -250,13 +251,16 @@ def finished(request, run):
 
 def test_neighbours_change_the_training_and_nothing_else(finished):
     for client in range(3):
-        found = reports(finished, client)
-        assert [row["version"] for row in found] == [0, 1, 2, 3], "R = 3"
+        found = versions(finished, client)
+        assert [*found] == [0, 1, 2, 3], "R = 3"
         number = round(0.4 * finished.data(client).num_nodes)
-        assert {row["nodes_with_a_task"] for row in found} == {number}
-        assert found[0]["links"] > 0 and found[0]["links"] <= 5 * number
-        expected = [0] + 3 * [round(0.3 * number)]
-        assert [row["texts_written_anew"] for row in found] == expected
+        assert {len(made.texts) for made in found.values()} == {number}
+        assert 0 < found[0].links["whole"].size(1) <= 5 * number
+        anew = [
+            sum(a != b for a, b in zip(last.texts, made.texts, strict=True))
+            for last, made in pairwise(found.values())
+        ]
+        assert 0 < max(anew) <= round(0.3 * number)
     views = finished.result["test_accuracy_by_view"]
     assert views.keys() == {"deployed", "raw"}
 
@@ -283,7 +287,7 @@ def test_a_model_carries_the_mean_confidence_of_all_clients(run):
     finished = run(app=app, method="llm4fgl-recombined", rounds=2, llm4fgl_ratio_of_nodes=0.4)
     assert all(not table.any() for table, _ in uploads[1])
     sums = torch.stack([table.double() * weight for table, weight in uploads[2]])
-    used = [reports(finished, client)[0]["generated_nodes"] for client in range(3)]
+    used = [int(versions(finished, client)[0].used.sum()) for client in range(3)]
     assert sorted(sums[:, 1].sum(dim=1).tolist()) == pytest.approx(sorted(used))
     assert bool((sums[:, 0] <= sums[:, 1] + 1e-6).all())
     nodes = sum(finished.data(client).num_nodes for client in range(3))
@@ -313,8 +317,7 @@ def away(rounds, number=1):
 def test_a_client_that_was_away_during_a_reflection_makes_up_for_the_last(run):
     absent = {"app": away({3, 4}), "min_valid_replies": 2}
     finished = run(**absent, method="llm4fgl-recombined", **FIVE)
-    assert [row["version"] for row in reports(finished, 0)] == [0, 1, 2, 3]
-    assert [row["version"] for row in reports(finished, 1)] == [0, 3]
+    assert [*versions(finished, 0)] == [0, 1, 2, 3] and [*versions(finished, 1)] == [0, 3]
     assert len(finished.result["history"]) == 5
 
 
@@ -338,24 +341,18 @@ def test_a_version_that_was_lost_is_made_again(finished, damage):
     assert equal(before, after)
 
 
-def test_duplicates_are_dropped_and_counted(run, monkeypatch):
-    honest = writing.Recombiner.write
+def test_duplicates_are_dropped(run, monkeypatch):
+    def copying(task, data, config, run):
+        written = writing.by_recombination(task, data, config, run)
+        return [data.texts()[task.origins[0]], *written[1:]]
 
-    def copying(self, task, data, config, run):
-        texts = data.texts()
-        written = honest(self, task, data, config, run)
-        return [texts[task.origins[0]], *written[1:]] if task.drafts is None else written
-
-    monkeypatch.setattr(writing.Recombiner, "write", copying)
+    monkeypatch.setattr(Llm4FglRecombined, "writer", staticmethod(copying))
     keys_ = {"method": "llm4fgl-recombined", "llm4fgl_duplicate_cosine": 0.98, **FIVE}
     finished = run(**keys_, llm4fgl_reflections=0)
     for client in range(3):
-        (row,) = reports(finished, client)
-        assert row["duplicates_dropped"] >= 1
-        assert row["generated_nodes"] == row["texts"] - row["duplicates_dropped"]
-        generation = load_latest(finished.data(client), finished.result["run"], 0)
-        assert not bool(generation.used[0])
-        assert int((~generation.used).sum()) == row["duplicates_dropped"]
+        ((number, made),) = versions(finished, client).items()
+        assert number == 0 and made.texts[0] and not bool(made.used[0])
+        assert int(made.links["whole"][0].max()) < int(made.used.sum())
 
 
 def test_generated_text_never_leaves_the_client(run, monkeypatch):
@@ -365,7 +362,8 @@ def test_generated_text_never_leaves_the_client(run, monkeypatch):
     from flwr.common.serde import message_to_proto
 
     for client in range(3):
-        texts = [text for text in texts_of(finished, client) if text]
+        *_, last = versions(finished, client).values()
+        texts = [text for text in last.texts if text]
         assert texts and all(text.startswith(SENTINEL) for text in texts)
     for message in finished.messages:
         data = message_to_proto(message).SerializeToString().lower()

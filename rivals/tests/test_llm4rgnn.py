@@ -1,31 +1,27 @@
 """LLM4RGNN: pairs, scores, predictor, refined graph, and replies of models that misbehave."""
 
-import json
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from dance_flwr_rivals.llm4rgnn import Llm4RgnnConfig, judging, pairs, scoring
+from dance_flwr_rivals.llm4rgnn import Llm4RgnnConfig, pairs, scoring
 from dance_flwr_rivals.llm4rgnn import client as refining
 from dance_flwr_rivals.llm4rgnn.client import refine
-from dance_flwr_rivals.llm4rgnn.judging import (
+from dance_flwr_rivals.llm4rgnn.predictor import labelled_pairs, train_predictor
+from dance_flwr_rivals.llm4rgnn.scoring import (
     UNJUDGED,
     UNREADABLE,
     Pairs,
-    judge,
-    parse_prose,
-    planned_calls,
-    relevance_prompt,
-)
-from dance_flwr_rivals.llm4rgnn.predictor import labelled_pairs, train_predictor
-from dance_flwr_rivals.llm4rgnn.scoring import (
     Relevance,
     by_cosine,
     by_language_model,
     fit_head,
+    judge,
     matching_thresholds,
+    planned_calls,
+    relevance_prompt,
 )
 from dance_flwr_rivals.refined_graph import GRAPHS
 from hypothesis import given
@@ -147,31 +143,6 @@ def test_pairs_to_learn_from_by_hand():
 # The prompt and its replies
 
 
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
-        ("Relevance Score: 5", 5),
-        ('{"analysis": "Both are on genes.", "Relevance Score": "5"}', 5),
-        ('{"relevance": "4", "why": ""}', 4),
-        ("The relevance is **3**.", 3),
-        ("Relevance score = 2/6, since they share a method.", 2),
-        ("Relevance Score: 5\nSo the relevance is 5.", 5),
-        ("Relevance: 5, or perhaps relevance: 2", None),
-        ("the relevance from 1 to 6", None),
-        ("Relevance: 1 to 6", None),
-        ("relevance 1-6", None),
-        ("relevance: 4.5", None),
-        ("relevance: 7", None),
-        ("relevance: 15", None),
-        ("They are relevant. 5 documents", None),
-        ("banana", None),
-        ("", None),
-    ],
-)
-def test_scores_in_prose(text, score):
-    assert parse_prose(text) == (None if score is None else {"relevance": score})
-
-
 def test_nonsense_is_counted_and_its_edge_is_kept(run_config, tmp_path):
     """One reply of forty: its edge stays where all others go, and teaches the predictor nothing."""
     config, data = site_of(run_config, llm4rgnn_beta=6)
@@ -181,7 +152,7 @@ def test_nonsense_is_counted_and_its_edge_is_kept(run_config, tmp_path):
     (lost,) = torch.nonzero(found == UNREADABLE).tolist()
     assert own.counts.failed_calls == 1 and lost[0] < len(of_site.edges)
     filled = torch.where(found == UNJUDGED, 1, found)
-    relevance = Relevance(of_site, filled, lambda others: torch.ones_like(others[:, 0]), {})
+    relevance = Relevance(of_site, filled, lambda others: torch.ones_like(others[:, 0]))
     arrays = refine(data, config, "nonsense", lambda *_: relevance)
     u, v = of_site.edges[lost[0]].tolist()
     near = {
@@ -238,23 +209,24 @@ def test_calls_stay_within_pairs_and_caps_and_are_planned(run_config, tmp_path):
         with session(model, folder, **caps) as own:
             judge(data, config, of_site, own)
         calls, tokens = planned_calls(data, config, model.count)
-        assert len(model.asked) == own.counts.fresh_calls == calls
-        assert own.counts.capped_calls == 0 and own.counts.fresh_tokens <= tokens
+        made = own.counts.fresh_calls
+        assert len(model.asked) == made == calls - own.counts.capped_calls > 0
+        assert own.counts.fresh_tokens <= min(tokens, caps.get("max_tokens", 10**6))
+        assert (own.counts.capped_calls > 0) == ("max_tokens" in caps)
         assert calls <= min(keys["llm4rgnn_pairs"] or 10**6, caps.get("max_calls", 10**6))
-        assert tokens <= caps.get("max_tokens", 10**6)
-        assert len({prompt.text for prompt in model.asked}) == calls  # no question twice
+        assert len({prompt.text for prompt in model.asked}) == made  # no question twice
         if keys["llm4rgnn_pairs"] == 0 and not caps:
             assert calls == len({q[0].text for q in _every_question(data, of_site, config)})
         with session(model, folder, "again", **caps) as own:  # the second run
             judge(data, config, of_site, own)
-        assert own.counts.fresh_calls == 0 and own.counts.cached_calls == calls
+        assert own.counts.cached_calls == made
 
 
 def _every_question(data, of_site, config):
     from dance_flwr.llm.config import LlmConfig
 
     settings = replace(Llm4RgnnConfig.of(config), pairs=0)
-    return judging.questions(data.texts(), of_site, settings, LlmConfig(max_calls=10**6))
+    return scoring.questions(data.texts(), of_site, settings, LlmConfig(max_calls=10**6))
 
 
 def test_pairs_beyond_the_budget_are_scored_by_the_regression(run_config, monkeypatch, tmp_path):
@@ -262,12 +234,7 @@ def test_pairs_beyond_the_budget_are_scored_by_the_regression(run_config, monkey
     model = open_session(data, config, "").model  # the stub: relevance follows the cosine
     monkeypatch.setattr(scoring, "open_session", lambda *_: session(model, tmp_path))
     found = by_language_model(data, config, "r")
-    assert found.counts == {
-        "judged": 40,
-        "unreadable": 0,
-        "by_regression": len(found.pairs.every) - 40,
-    }
-    assert int(found.scores.min()) >= 1
+    assert len(found.scores) > 40 and int(found.scores.min()) >= 1
     cosine = pairs.cosines(data.features, found.pairs.every)
     assert np.corrcoef(cosine, found.scores)[0, 1] > 0.8
 
@@ -311,7 +278,7 @@ def test_a_refined_graph_is_its_naive_twin(run_config, seed, monkeypatch):
             return table[ends[:, 0], ends[:, 1]]
 
     monkeypatch.setattr(refining, "_predictor", lambda *_: Drawn())
-    relevance = Relevance(Pairs(edges, edges[:0]), scores, lambda others: others[:, 0], {})
+    relevance = Relevance(Pairs(edges, edges[:0]), scores, lambda others: others[:, 0])
     arrays = refine(data, config, "twin", lambda *_: relevance)
     adjacency = np.zeros((data.num_nodes, data.num_nodes))
     adjacency[tuple(part.numpy() for part in data.graph.edges())] = 1
@@ -323,10 +290,6 @@ def test_a_refined_graph_is_its_naive_twin(run_config, seed, monkeypatch):
     rows, cols = graph.edges()
     assert {frozenset(pair) for pair in zip(rows.tolist(), cols.tolist(), strict=True)} == expected
     assert len(rows) == 2 * len(expected) and bool((rows != cols).all())
-    counts = json.loads((data.folder / "runs" / "twin" / refining.COUNTS).read_text())
-    kept = int(((scores >= 3) | (scores == 0)).sum())
-    assert counts["whole_dropped"] == len(edges) - kept
-    assert counts["whole_added"] == len(expected) - kept
 
 
 @pytest.mark.parametrize("method", METHODS)

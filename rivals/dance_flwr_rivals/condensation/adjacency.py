@@ -84,17 +84,14 @@ def edges(adjacency: Tensor, least: float = 0.01) -> tuple[Tensor, Tensor, Tenso
     return rows, cols, adjacency[rows, cols]
 
 
-def union_edges(
-    adjacencies: Sequence[Tensor], least: float = 0.01
-) -> tuple[Tensor, Tensor, Tensor]:
+def union_edges(adjacencies: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Return (rows, cols, weights) of the disjoint union, the nodes of graph 0 first.
 
     Parameters
     ----------
     adjacencies : at least one, each [K_i, K_i] dense, K_i = 0 allowed
-    least : as in `edges`
     """
-    parts = [edges(adjacency, least) for adjacency in adjacencies]
+    parts = [edges(adjacency) for adjacency in adjacencies]
     # Numbers are shifted by the nodes before them: without it, as in the public code of FedGVD,
     # edges of condensed graphs link other nodes.
     starts = accumulate((len(adjacency) for adjacency in adjacencies), initial=0)

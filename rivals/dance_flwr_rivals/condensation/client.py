@@ -103,9 +103,8 @@ def validation_accuracy(
         optimizer.step()
     model.eval()
     with torch.no_grad():
-        predicted = model.graph_logits(model.backbone(graph.features, graph.operator))[
-            nodes
-        ].argmax(1)
+        logits = model.graph_logits(model.backbone(graph.features, graph.operator))
+    predicted = logits[nodes].argmax(1)
     return float((predicted == graph.labels[nodes]).float().mean())
 
 
@@ -189,10 +188,8 @@ class GCond(CondensingMethod):
         settings, client = CondenseConfig.of(config), data.card.client
         # Two sources: the generator draws nodes and matching networks; weights of the pair network
         # come from torch's global generator.
-        draws, score = (
-            generator(config.seed, "condense", client=client),
-            validation_scorer(data, config),
-        )
+        draws = generator(config.seed, "condense", client=client)
+        score = validation_scorer(data, config)
         with seeded(config.seed, "condense", client=client):
             matching = Matching(real_graph(data), quotas, settings, draws)
-            return condense(matching, settings.steps, score)
+            return condense(matching.step, matching.snapshot, settings.steps, score)

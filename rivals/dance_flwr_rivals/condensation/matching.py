@@ -13,9 +13,8 @@ validation accuracy is kept, not the last one.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,12 +22,48 @@ from torch.nn import functional as F
 
 from dance_flwr_rivals.condensation.adjacency import PairNetwork, normalise
 from dance_flwr_rivals.condensation.config import CondenseConfig
-from dance_flwr_rivals.condensation.distances import DISTANCES
 from dance_flwr_rivals.condensation.graphs import Condensed, RealGraph, layer_normalise, spread
 
 CHECKS = 10  # how often S is validated
 # The turns are those of the public code.
 _CYCLE, _ADJACENCY_TURN = 50, 10  # of 50 steps the first 10 move A', the others X'
+
+
+DEAD = 1e-8  # a column of a smaller norm has no direction
+_EPS = 1e-6
+
+Gradients = Sequence[Tensor]
+
+
+def by_columns(condensed: Gradients, real: Gradients) -> Tensor:
+    """D = sum_j 1 - cos(g'_j, g_j) over the columns j of all weight matrices, without biases; [B].
+
+    Jin et al. 2022, eq. 9. The cosine's denominator gets 1e-6, as in the public code. Deviation: a
+    column with a norm near zero on either side is omitted, since its cosine would be noise.
+
+    Parameters
+    ----------
+    condensed, real : B gradients each, as tensors [B, in, out] (matrices) and [B, out] (biases)
+    """
+    total = real[0].new_zeros(len(real[0]))
+    for left, right in zip(condensed, real, strict=True):
+        # Matrices alone, as in the public code, which skips biases.
+        if left.dim() == 3:
+            sizes = torch.linalg.vector_norm(left, dim=1), torch.linalg.vector_norm(right, dim=1)
+            cosine = (left * right).sum(1) / (sizes[0] * sizes[1] + _EPS)
+            # Detached: whether a column counts has no gradient.
+            alive = (sizes[0].detach() >= DEAD) & (sizes[1] >= DEAD)
+            total = total + torch.where(alive, 1 - cosine, torch.zeros_like(cosine)).sum(1)
+    return total
+
+
+def squared(condensed: Gradients, real: Gradients) -> Tensor:
+    """D = sum (g' - g)^2 over all entries, biases included; a sum, not a mean; [B]."""
+    pairs = zip(condensed, real, strict=True)
+    return torch.stack([(left - right).square().flatten(1).sum(1) for left, right in pairs]).sum(0)
+
+
+DISTANCES = {"ours": by_columns, "mse": squared}
 
 
 @dataclass
@@ -203,25 +238,24 @@ class Matching(LearntGraph):
         return Condensed(self.labels, features, torch.maximum(adjacency, adjacency.T))
 
 
-class Learning(Protocol):
-    """A synthetic graph that is learnt step by step, as by `LearntGraph`."""
-
-    def step(self, number: int) -> float: ...  # noqa: D102
-    def snapshot(self) -> Condensed: ...  # noqa: D102
-
-
-def condense(learning: Learning, steps: int, score: Callable[[Condensed], float]) -> Condensed:
+def condense(
+    step: Callable[[int], float],
+    snapshot: Callable[[], Condensed],
+    steps: int,
+    score: Callable[[Condensed], float],
+) -> Condensed:
     """Return the S with the highest score among `CHECKS` evenly spaced steps.
 
-    The last step is one of them; ties go to the later one.
+    The last step is one of them; ties go to the later one. `step` and `snapshot` are those of a
+    `LearntGraph`, or of what learns S in another way.
     """
     # Why (decision 11): the last S is not the best one; all methods measure S with the same GCN.
     every = max(1, steps // CHECKS)
     best, highest = None, float("-inf")
     for number in range(1, steps + 1):
-        learning.step(number - 1)
+        step(number - 1)
         if number % every == 0 or number == steps:
-            candidate = learning.snapshot()
+            candidate = snapshot()
             value = score(candidate)
             if value >= highest:
                 best, highest = candidate, value

@@ -84,15 +84,11 @@ def append_selected(
     condensed: Condensed, graphs: Mapping[int, Condensed], selection: Selection
 ) -> Condensed:
     """Return a client's rows, then the selected ones; A' keeps the edges within each client."""
-    parts = [condensed] + [_rows(graphs[other], rows) for other, rows in selection.items()]
-    features, labels = (
-        torch.cat([getattr(part, name) for part in parts]) for name in ("features", "labels")
-    )
-    return Condensed(labels, features, torch.block_diag(*(part.adjacency for part in parts)))  # type: ignore[no-untyped-call]
-
-
-def _rows(graph: Condensed, rows: Tensor) -> Condensed:
-    return Condensed(graph.labels[rows], graph.features[rows], graph.adjacency[rows][:, rows])
+    parts = [(graphs[other], rows) for other, rows in selection.items()]
+    labels = torch.cat([condensed.labels, *(graph.labels[rows] for graph, rows in parts)])
+    features = torch.cat([condensed.features, *(graph.features[rows] for graph, rows in parts)])
+    blocks = [condensed.adjacency, *(graph.adjacency[rows][:, rows] for graph, rows in parts)]
+    return Condensed(labels, features, torch.block_diag(*blocks))  # type: ignore[no-untyped-call]
 
 
 def rebuild_graph(

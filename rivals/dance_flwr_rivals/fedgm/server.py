@@ -127,15 +127,6 @@ def refine(
     return refined, float(loss.detach())
 
 
-def union_operator(kind: str, adjacencies: Sequence[Tensor]) -> Tensor:
-    """Return the backbone's operator of the disjoint union of A'_k, [sum K_k, sum K_k] sparse.
-
-    Entries below 0.01 are dropped, as at a client.
-    """
-    nodes = sum(len(adjacency) for adjacency in adjacencies)
-    return operator(kind, *union_edges(adjacencies), nodes)
-
-
 def train_on_union(
     model: PlainModel, graphs: Sequence[Condensed], steps: int, config: TrainingConfig
 ) -> float:
@@ -148,7 +139,8 @@ def train_on_union(
     if not labels.numel():
         return 0.0
     features = torch.cat([graph.features for graph in graphs])
-    graph = union_operator(model.backbone.operator, [graph.adjacency for graph in graphs])
+    edges = union_edges([graph.adjacency for graph in graphs])
+    graph = operator(model.backbone.operator, *edges, len(labels))
     optimizer = torch.optim.Adam(
         model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from dance_flwr.client_data.client_data import ClientData
-from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.plain_method import LabelledGraph, class_probabilities
@@ -46,7 +45,7 @@ def statistics(model: PlainModel, data: ClientData, config: FedGtaConfig) -> dic
     )
     return {
         "moments": moments(sharp[graph.visible], config.moments),
-        "confidence": confidence(flat, degrees(graph)).reshape(1),
+        "confidence": confidence(flat, graph.rows.ptr.diff()).reshape(1),
     }
 
 
@@ -105,9 +104,3 @@ def confidence(rows: Tensor, degree: Tensor) -> Tensor:
     certain = (math.exp(-1) + rows * torch.log(rows + 1e-8)).sum(dim=1)
     # Rounding may bring a sum of zeros below 0, and weights must not be negative.
     return (degree.double() * certain).sum().clamp(min=0).float()
-
-
-def degrees(graph: LocalGraph) -> Tensor:
-    """Return the degree of each node, [n] float32."""
-    rows, _ = graph.edges()
-    return torch.bincount(rows, minlength=graph.visible.numel()).float()

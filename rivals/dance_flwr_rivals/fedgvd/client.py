@@ -44,7 +44,7 @@ class FedGvd(CondensingMethod):
             score = validation_scorer(data, config)
             # Step 2: S follows the teacher and the statistics of the classes.
             matching = StatisticsMatching(real, quotas, teacher, settings, draws)
-            return condense(matching, settings.steps, score)
+            return condense(matching.step, matching.snapshot, settings.steps, score)
 
     def train(
         self, model: PlainModel, data: ClientData, config: RunConfig, info: RoundInfo

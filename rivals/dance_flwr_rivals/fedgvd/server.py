@@ -48,10 +48,6 @@ class Union:
     cols: Tensor
     weights: Tensor
 
-    def operator(self, kind: str) -> Tensor:
-        """Return the propagation operator, [N + M, N + M] sparse."""
-        return operator(kind, self.rows, self.cols, self.weights, len(self.labels))
-
 
 def unite(graphs: Sequence[Condensed]) -> Union:
     """Return the union of at least one condensed graph; an empty graph has a coordinator too."""
@@ -89,7 +85,8 @@ def teach(model: PlainModel, union: Union, steps: int, rate: float) -> list[Tens
     -------
     the logits [K_k, C] of each client's rows afterwards
     """
-    graph, known = union.operator(model.backbone.operator), union.labels >= 0
+    known, edges = union.labels >= 0, (union.rows, union.cols, union.weights)
+    graph = operator(model.backbone.operator, *edges, len(known))
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
     # Without dropout, as in the public code.
     model.eval()

@@ -19,14 +19,8 @@ from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr.seeding import seeded
 from dance_flwr_rivals.fedsage import FedSageConfig, neighgen
-from dance_flwr_rivals.fedsage.graphs import links_of
-from dance_flwr_rivals.fedsage.learning import State
-from dance_flwr_rivals.fedsage.neighgen import (
-    GENERATED,
-    GENERATOR,
-    read,
-    write,
-)
+from dance_flwr_rivals.fedsage.learning import State, links_of
+from dance_flwr_rivals.fedsage.neighgen import GENERATED, GENERATOR, read, write
 from dance_flwr_rivals.refined_graph import (
     TRAINING,
     WHOLE,

@@ -14,19 +14,17 @@ from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.methods.server_side import entries_under
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr_rivals.fedsage import FedSageConfig
-from dance_flwr_rivals.fedsage.graphs import (
-    draw_hidden_nodes,
-    impair,
-    neighbour_table,
-    select_generated,
-)
 from dance_flwr_rivals.fedsage.learning import (
     FEATURE_GENERATOR,
     ImpairedSample,
     NeighGen,
     State,
     cross_gradient,
+    draw_hidden_nodes,
     draw_nodes,
+    impair,
+    neighbour_table,
+    select_generated,
     step_with_peers,
     train_locally,
 )

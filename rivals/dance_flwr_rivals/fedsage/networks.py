@@ -34,18 +34,6 @@ class Encoder(nn.Module):
         return out
 
 
-class DegreeGenerator(nn.Module):
-    """dGen: m = relu(w^T z + b); [n, latent] -> [n]."""
-
-    def __init__(self, latent_dim: int) -> None:
-        super().__init__()
-        self.line = nn.Linear(latent_dim, 1)
-
-    def forward(self, latents: Tensor) -> Tensor:
-        """Return m, the number of neighbours that each node misses."""
-        return F.relu(self.line(latents)).flatten()
-
-
 class _Dropout(nn.Module):
     def __init__(self, rate: float) -> None:
         super().__init__()

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from dance_flwr import events
 from dance_flwr.methods.server_side import Channel, ServerSide, State, entries_of, for_client
 from dance_flwr.methods.upload_checks import model_fault
+from dance_flwr_rivals.condensation.graphs import ExpectedShapes, shapes_fault
 from dance_flwr_rivals.fedsage import FedSageConfig
 from dance_flwr_rivals.fedsage.networks import empty_feature_generator
 
@@ -97,25 +97,16 @@ class GeneratorExchange:
     def _generator_fault(self, client: int, answer: State) -> str:
         batch: State = {name: answer[name] for name in ("latents", "counts") if name in answer}
         weights = {name: tensor for name, tensor in answer.items() if name not in batch}
-        fault = model_fault(weights, self._generator)
-        return fault or _batch_fault(batch, self._settings.latent_dim)
-
-
-def _batch_fault(batch: Mapping[str, Tensor], width: int) -> str:
-    latents, counts = batch.get("latents"), batch.get("counts")
-    if latents is None or counts is None:
-        return "expected latents and counts beside a generator, found none"
-    if latents.dim() != 2 or latents.size(1) != width or counts.shape != latents.shape[:1]:
-        return (
-            f"expected latents [b, {width}] and counts [b], "
-            f"found {tuple(latents.shape)} and {tuple(counts.shape)}"
-        )
-    valid = (
-        counts.dtype == torch.int64
-        and latents.dtype == torch.float32
-        and bool(torch.isfinite(latents).all())
-    )
-    return "" if valid else "expected finite latents and whole counts, found others"
+        if fault := model_fault(weights, self._generator):
+            return fault
+        rows = len(batch["counts"]) if batch.get("counts", torch.ones(())).dim() else 0
+        shapes: ExpectedShapes = {
+            "latents": (torch.float32, (rows, self._settings.latent_dim)),
+            "counts": (torch.int64, (rows,)),
+        }
+        if (fault := shapes_fault(batch, shapes)) or bool(torch.isfinite(batch["latents"]).all()):
+            return fault
+        return "expected finite latents, found others"
 
 
 def peers_of(clients: Sequence[int], limit: int, number: int) -> dict[int, list[int]]:

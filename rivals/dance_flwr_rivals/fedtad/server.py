@@ -11,11 +11,11 @@ global model: equal models give equal logits, bit by bit.
 
 import time
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional as F
 
 from dance_flwr.methods.plain_method import plain_model
@@ -83,23 +83,9 @@ def pseudo_operator(features: Tensor, neighbours: int, kind: str) -> Tensor:
     return operator(kind, rows, cols, torch.ones(rows.numel(), dtype=features.dtype), nodes)
 
 
-def forward(
-    model: PlainModel, state: Mapping[str, Tensor], features: Tensor, graph: Tensor
-) -> Tensor:
-    """Return the logits of `model` with the parameters `state`; [N, d], [N, N] -> [N, C]."""
-    parameters = {f"model.{name}": value for name, value in state.items()}
-    return functional_call(_Logits(model), parameters, (features, graph))  # type: ignore[no-any-return]
-
-
-class _Logits(nn.Module):
-    """Backbone and head as one call."""
-
-    def __init__(self, model: PlainModel) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, features: Tensor, graph: Tensor) -> Tensor:
-        return self.model.graph_logits(self.model.backbone(features, graph))
+def forward(model: PlainModel, features: Tensor, graph: Tensor) -> Tensor:
+    """Return the logits of a model; [N, d], [N, N] -> [N, C]."""
+    return model.graph_logits(model.backbone(features, graph))
 
 
 def node_weights(reliability: Tensor, labels: Tensor) -> Tensor:
@@ -189,6 +175,9 @@ def distil(
     for_model = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     # No dropout: equal models must give equal logits.
     model.eval()
+    teachers = [deepcopy(model).requires_grad_(False) for _ in clients]
+    for teacher, state in zip(teachers, clients, strict=True):
+        teacher.load_state_dict(state)
     losses = []
     for _ in range(config.steps):
         # The generator and then the model are updated with the same noise.
@@ -196,8 +185,8 @@ def distil(
         for _ in range(config.generator_steps):
             features = generator(labels, noise)
             graph = pseudo_operator(features, config.neighbours, model.backbone.operator)
-            theirs = torch.stack([forward(model, state, features, graph) for state in clients])
-            ours = forward(model, dict(model.state_dict()), features, graph)
+            theirs = torch.stack([forward(teacher, features, graph) for teacher in teachers])
+            ours = forward(model, features, graph)
             loss = generator_loss(ours, theirs, weights, labels, features, noise, config)
             for_generator.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -207,9 +196,9 @@ def distil(
         with torch.no_grad():
             features = generator(labels, noise)
             graph = pseudo_operator(features, config.neighbours, model.backbone.operator)
-            theirs = torch.stack([forward(model, state, features, graph) for state in clients])
+            theirs = torch.stack([forward(teacher, features, graph) for teacher in teachers])
         for _ in range(config.model_steps):
-            loss = divergence(model.graph_logits(model.backbone(features, graph)), theirs, weights)
+            loss = divergence(forward(model, features, graph), theirs, weights)
             for_model.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             for_model.step()

@@ -20,10 +20,8 @@ language model gives no label (a cap, an unusable reply) have propagated ones.
 The reviewers suspected that what helps is the label bias of the language model, which raises
 homophily. Two controls spend no token and differ in the soft labels alone: `llata-cosine`, the
 softmax of the cosine of a text with the names of the classes under the frozen encoder, and
-`llata-propagation`, label propagation of the training labels. Each client writes `llata.json` in
-its folder of the run: entropies, edges, moves, and the measures of that suspicion, accuracy of
-argmax q on training nodes (no q reads its node's own label) and edge homophily among them before
-and after.
+`llata-propagation`, label propagation of the training labels. No soft label reads the label of its
+own node.
 
 Soft labels, tree and edges read training labels only; in inductive mode test nodes are absent from
 them, and keep their edges as they are when they are predicted. The view "raw" is the same model on

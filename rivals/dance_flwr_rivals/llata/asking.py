@@ -7,9 +7,8 @@ It never holds the class of a node that it asks for, nor of a validation or test
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -112,15 +111,8 @@ def _stub(facts: Mapping[str, Any], embed: Embed) -> Json:
     }
 
 
-@dataclass(frozen=True)
-class Question:
-    """One call of the language model.
-
-    Attributes
-    ----------
-    targets : [t] int64, nodes to label, all of one community
-    prompt : the prompt about them
-    """
+class Question(NamedTuple):
+    """One call of the language model, about [t] int64 nodes of one community."""
 
     targets: Tensor
     prompt: Prompt
@@ -146,16 +138,12 @@ def planned_calls(data: ClientData, config: RunConfig) -> tuple[int, int]:
 
 def model_labels(
     nodes: LocalNodes, community: Tensor, config: RunConfig, session: Session, fallback: Tensor
-) -> tuple[Tensor, int]:
-    """Return soft labels by the language model, and the number of nodes with those of `fallback`.
+) -> Tensor:
+    """Return soft labels by the language model, [n, C] float64.
 
     A node has the fallback's label if a cap was reached, or if the reply was unusable or all zeros.
-
-    Returns
-    -------
-    [n, C] float64 and a count
     """
-    labels, answered = fallback.clone(), torch.zeros(nodes.size, dtype=torch.bool)
+    labels = fallback.clone()
     for question in questions(nodes, community, config, session.model.count):
         answer = session.ask(question.prompt)
         if answer is None:
@@ -164,8 +152,7 @@ def model_labels(
         rows = probabilities(answer, nodes.class_names, len(question.targets))
         labelled = torch.from_numpy(rows.sum(1) > 0)
         labels[question.targets[labelled]] = torch.from_numpy(rows)[labelled]
-        answered[question.targets[labelled]] = True
-    return labels, int((~answered).sum())
+    return labels
 
 
 def questions(

@@ -1,7 +1,6 @@
 """A client's refined graph by tree, soft labels, moves and edges, computed once per run."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,50 +9,41 @@ from dance_flwr import events
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.card import run_folder
-from dance_flwr.disk import write_json
 from dance_flwr.llm.session import embedder, open_session
 from dance_flwr.seeding import generator, seeded
 from dance_flwr_rivals.llata import LlataConfig
 from dance_flwr_rivals.llata.asking import model_labels, planned_calls
 from dance_flwr_rivals.llata.edges import dropped_edges, reallocated, sampled_pairs
-from dance_flwr_rivals.llata.entropy import size_of, tree_entropy
 from dance_flwr_rivals.llata.nodes import (
     LocalNodes,
     cosine_labels,
-    homophily,
-    label_accuracy,
     local_nodes,
     propagated_labels,
     sorted_pairs,
 )
 from dance_flwr_rivals.llata.tree import communities_of
 from dance_flwr_rivals.llm4rgnn.pairs import rows_of_pairs
-from dance_flwr_rivals.refined_graph import RefinedGraphMethod, RefinedGraphs
+from dance_flwr_rivals.refined_graph import TRAINING, WHOLE, RefinedGraphMethod, RefinedGraphs
 from dance_flwr_rivals.run_cache import Arrays
 
-REPORT = "llata.json"  # in a client's folder of a run
-# (nodes, communities) -> q, [n, C] float64, and how many nodes the source itself could not label
-Labeller = Callable[[LocalNodes, Tensor], tuple[Tensor, int]]
+# (nodes, communities, config, run) -> q, [n, C] float64
+Labeller = Callable[[LocalNodes, Tensor, RunConfig, str], Tensor]
 
 
 def refined_pairs(
-    nodes: LocalNodes, config: RunConfig, labeller: Labeller
-) -> tuple[Tensor, Tensor, dict[str, Any]]:
-    """Return the edges of the refined graph, the soft labels, and measures of the refinement.
+    nodes: LocalNodes, config: RunConfig, run: str, labeller: Labeller
+) -> tuple[Tensor, Tensor, str]:
+    """Return the edges of the refined graph, the soft labels, and a line on what was done.
 
     Returns
     -------
     pairs : [m', 2] int64, a < b, each once, sorted; m' <= 1.5 m
     soft_labels : q, [n, C] float64
-    measures : numbers of nodes and of undirected edges, entropies H in bits, the share of training
-        nodes whose argmax q is their label, which q never reads, and the shares of edges between
-        training nodes that join equal labels
     """
     settings, pairs = LlataConfig.of(config), nodes.pairs
     # Steps 1 and 2: the tree, and soft labels that may read its communities.
     community = communities_of(pairs, nodes.size)
-    labels, fallback = labeller(nodes, community)
+    labels = labeller(nodes, community, config, run)
     # Step 3: leaves move.
     moved = reallocated(community, labels, settings.moved_ratio_of_nodes, settings.move_threshold)
     # Step 4: edges between communities go, and edges within them are drawn. Both read the tree
@@ -64,37 +54,11 @@ def refined_pairs(
     added = sampled_pairs(moved, pairs, labels, count, settings.temperature, draws)
     edges = torch.cat([pairs[~gone], added])
     refined = sorted_pairs(edges[:, 0], edges[:, 1], nodes.size)
-    return (
-        refined,
-        labels,
-        {
-            "nodes": nodes.size,
-            "communities": size_of(community),
-            "moved_nodes": int((moved != community).sum()),
-            "fallback_nodes": fallback,
-            "edges": len(pairs),
-            "dropped_edges": int(gone.sum()),
-            "added_edges": len(added),
-            "entropy_one_level": tree_entropy(pairs, nodes.size, torch.arange(nodes.size)),
-            "entropy_of_tree": tree_entropy(pairs, nodes.size, community),
-            "entropy_after_moves": tree_entropy(pairs, nodes.size, moved),
-            "soft_label_accuracy": label_accuracy(labels, nodes.labels),
-            "homophily_before": homophily(pairs, nodes.labels),
-            "homophily_after": homophily(refined, nodes.labels),
-        },
+    line = (
+        f"{len(pairs)} edges - {int(gone.sum())} + {len(added)}, "
+        f"{int((moved != community).sum())} of {nodes.size} nodes moved"
     )
-
-
-def _line(what: dict[str, Any], client: int) -> str:
-    def share(name: str) -> str:
-        return "none" if what[name] is None else f"{what[name]:.3f}"
-
-    return (
-        "client {client}: {edges} edges - {dropped_edges} + {added_edges}, {moved_nodes} of "
-        "{nodes} nodes moved among {communities} communities; ".format(client=client, **what)
-        + f"soft labels right on {share('soft_label_accuracy')} of the training nodes, "
-        f"edge homophily {share('homophily_before')} -> {share('homophily_after')}"
-    )
+    return refined, labels, line
 
 
 def _graph(data: ClientData, pairs: Tensor, visible: Tensor, name: str) -> LocalGraph:
@@ -102,28 +66,35 @@ def _graph(data: ClientData, pairs: Tensor, visible: Tensor, name: str) -> Local
     return LocalGraph(rows, visible, name, data.edge_gates(rows))
 
 
-class LabelledCommunities(RefinedGraphMethod):
-    """Refines edges by communities and soft labels, whose source a subclass defines."""
+def by_language_model(nodes: LocalNodes, community: Tensor, config: RunConfig, run: str) -> Tensor:
+    """Call the model for every node; nodes without a reply have propagated labels."""
+    with open_session(nodes.data, config, run) as session:
+        return model_labels(nodes, community, config, session, propagated_labels(nodes))
+
+
+def by_cosine(nodes: LocalNodes, community: Tensor, config: RunConfig, run: str) -> Tensor:
+    """Compare every text with the name of every class; no token is spent."""
+    return cosine_labels(nodes, embedder(nodes.data), LlataConfig.of(config).label_temperature)
+
+
+def by_propagation(nodes: LocalNodes, community: Tensor, config: RunConfig, run: str) -> Tensor:
+    """Propagate training labels on the original graph; no text is read."""
+    return propagated_labels(nodes)
+
+
+class LlataPropagation(RefinedGraphMethod):
+    """Refines edges by communities and soft labels, here propagated ones."""
 
     section = LlataConfig
-
-    def soft_labels(
-        self, nodes: LocalNodes, community: Tensor, config: RunConfig, run: str
-    ) -> tuple[Tensor, int]:
-        """Return q, [n, C] float64, and the number of nodes whose q is a fallback."""
-        raise NotImplementedError
+    labeller: Labeller = staticmethod(by_propagation)
 
     def refine(self, data: ClientData, config: RunConfig, run: str) -> Arrays:
-        """Return the refined edges and the soft labels, and write the report of the client."""
+        """Return the refined edges and the soft labels."""
         nodes, client = local_nodes(data), data.card.client
         # Loading an encoder draws from torch's generators, as the dropout of this round does.
         with seeded(config.seed, "llata", client=client):
-            pairs, labels, what = refined_pairs(
-                nodes, config, lambda nodes, found: self.soft_labels(nodes, found, config, run)
-            )
-        # The report has accuracies and homophily of this client alone, and stays in its folder.
-        write_json(run_folder(data.folder, run) / REPORT, what)
-        events.emit("refined", _line(what, client), client=client, **what)
+            pairs, labels, line = refined_pairs(nodes, config, run, self.labeller)
+        events.emit("refined", f"client {client}: {line}", client=client)
         # Back from the order of ids to the numbers of the client.
         ends = nodes.order[pairs]
         soft = torch.zeros(data.num_nodes, nodes.classes)  # rows of zeros: nodes not seen
@@ -142,46 +113,26 @@ class LabelledCommunities(RefinedGraphMethod):
         pairs, visible = arrays["pairs"], data.training_graph.visible
         training = _graph(data, pairs, visible, "refined-training")
         if not data.inductive:
-            return RefinedGraphs(whole=training, training=training)
+            return {WHOLE: training, TRAINING: training}
         # Test nodes have no soft label in inductive mode: their edges stay as they are.
         rows, cols = data.graph.edges()
         unseen = (rows < cols) & ~(visible[rows] & visible[cols])
         whole = torch.cat([pairs, torch.stack([rows[unseen], cols[unseen]], dim=1)])
         everything = torch.ones_like(visible)
-        return RefinedGraphs(_graph(data, whole, everything, "refined-whole"), training)
+        return {WHOLE: _graph(data, whole, everything, "refined-whole"), TRAINING: training}
 
 
-class Llata(LabelledCommunities):
-    """Soft labels by the language model, or by propagation for nodes without a reply."""
+class LlataCosine(LlataPropagation):
+    """Soft labels by the cosine of texts with the names of classes."""
+
+    labeller: Labeller = staticmethod(by_cosine)
+
+
+class Llata(LlataPropagation):
+    """Soft labels by the language model."""
+
+    labeller: Labeller = staticmethod(by_language_model)
 
     def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
         """Return the maximum number of calls and tokens of a run at this client."""
         return planned_calls(data, config)
-
-    def soft_labels(
-        self, nodes: LocalNodes, community: Tensor, config: RunConfig, run: str
-    ) -> tuple[Tensor, int]:
-        """Call the model for every node, with others of its community in the prompt."""
-        with open_session(nodes.data, config, run) as session:
-            return model_labels(nodes, community, config, session, propagated_labels(nodes))
-
-
-class LlataCosine(LabelledCommunities):
-    """Soft labels by the cosine of texts with the names of classes; no token is spent."""
-
-    def soft_labels(
-        self, nodes: LocalNodes, community: Tensor, config: RunConfig, run: str
-    ) -> tuple[Tensor, int]:
-        """Compare every text with every class."""
-        temperature = LlataConfig.of(config).label_temperature
-        return cosine_labels(nodes, embedder(nodes.data), temperature), 0
-
-
-class LlataPropagation(LabelledCommunities):
-    """Soft labels by label propagation; no token is spent and no text is read for them."""
-
-    def soft_labels(
-        self, nodes: LocalNodes, community: Tensor, config: RunConfig, run: str
-    ) -> tuple[Tensor, int]:
-        """Propagate training labels on the original graph."""
-        return propagated_labels(nodes), 0

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dance_flwr.nn.ragged import Ragged, ptr_of_rows
-from dance_flwr_rivals.llata.entropy import inner_entropy
+from dance_flwr_rivals.llata.tree import first_places, inner_entropy
 
 _COSINES = 2**22  # cosines at a time
 # Bounds the draws: a community whose pairs are all edges has no new one.
@@ -121,7 +121,8 @@ def sampled_pairs(
         u, v = _two_leaves(drawn, members, unit, temperature, generator)
         key = torch.minimum(u, v) * n + torch.maximum(u, v)
         # In the order of the draws: cutting at `count` favours no node number.
-        keys = _first_of_each(torch.cat([keys, key[~torch.isin(key, taken)]]))
+        keys = torch.cat([keys, key[~torch.isin(key, taken)]])
+        keys = keys[first_places(keys)[1].sort().values]
     keys = keys[:count]
     return torch.stack([keys // n, keys % n], dim=1)
 
@@ -179,11 +180,3 @@ def _two_leaves(
         )
         second.append(candidates.index[place])
     return first, torch.cat(second)
-
-
-def _first_of_each(keys: Tensor) -> Tensor:
-    """Return distinct keys in the order of their first occurrences; [k] int64."""
-    distinct, place = torch.unique(keys, return_inverse=True)
-    first = torch.full((len(distinct),), len(keys))
-    first.scatter_reduce_(0, place, torch.arange(len(keys)), "amin")
-    return keys[first.sort().values]

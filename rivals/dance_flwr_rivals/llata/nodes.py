@@ -1,8 +1,7 @@
 """The nodes that are visible in training, and their soft labels without a language model.
 
 Nodes are in the order of their ids, so that results do not depend on node numbers. No soft label of
-a training node is made with that node's own label, whichever the source: accuracy on training nodes
-is then a measure, and held-out labels are not needed for it.
+a training node is made with that node's own label, whichever the source.
 """
 
 from dataclasses import dataclass
@@ -130,23 +129,3 @@ def propagated_labels(nodes: LocalNodes) -> Tensor:
     shares = one_hot.sum(0) + 1
     mass = scores.sum(1, keepdim=True)
     return torch.where(mass > 0, scores / mass.clamp(min=1e-300), shares / shares.sum())
-
-
-def label_accuracy(soft_labels: Tensor, labels: Tensor) -> float | None:
-    """Return the share of training nodes whose argmax q is their label; None without any."""
-    known = labels >= 0
-    if not bool(known.any()):
-        return None
-    return float((soft_labels.argmax(1) == labels)[known].double().mean())
-
-
-def homophily(pairs: Tensor, labels: Tensor) -> float | None:
-    """Return the share of edges between training nodes that join equal labels; None without any.
-
-    Parameters
-    ----------
-    pairs : [m, 2] int64; labels : [n] int64, -1 where unknown
-    """
-    ends = labels[pairs]
-    known = (ends >= 0).all(1)
-    return float((ends[:, 0] == ends[:, 1])[known].double().mean()) if bool(known.any()) else None

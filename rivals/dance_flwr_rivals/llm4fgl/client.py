@@ -12,7 +12,7 @@ from dance_flwr.methods.whole_graph import FedAvgFull, train_on_graph
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.seeding import generator, seeded
-from dance_flwr_rivals.llm4fgl import Llm4FglConfig
+from dance_flwr_rivals.llm4fgl import Llm4FglConfig, writing
 from dance_flwr_rivals.llm4fgl.generation import (
     Generation,
     Place,
@@ -26,7 +26,7 @@ from dance_flwr_rivals.llm4fgl.predictor import (
     LocalPairs,
     train_predictor,
 )
-from dance_flwr_rivals.llm4fgl.writing import ModelWriter, Recombiner, Writer, planned_calls
+from dance_flwr_rivals.llm4fgl.writing import Writer
 from dance_flwr_rivals.refined_graph import (
     TRAINING,
     WHOLE,
@@ -39,7 +39,7 @@ from dance_flwr_rivals.refined_graph import (
 class Llm4Fgl(FedAvgFull):
     """The plain network on each client's graph with neighbours that a language model wrote."""
 
-    writer: Writer = ModelWriter()
+    writer: Writer = staticmethod(writing.by_model)
 
     def build(self, shape: ModelShape, config: RunConfig) -> PlainModel:
         """Return the plain network, with predictor and feedback if neighbours are generated."""
@@ -65,7 +65,16 @@ class Llm4Fgl(FedAvgFull):
             return super().train(model, data, config, info)
         # No text is written before the predictor that links it is trained.
         if info.round <= Llm4FglConfig.of(config).predictor_rounds:
-            return self._train_with_predictor(model, data, config, info)
+            report = super().train(model, data, config, info)
+            with report.phase("topology"):
+                pairs = LocalPairs(data.training_graph, config.seed, data.card.client)
+                draw = generator(
+                    config.seed, "non-edges", round_=info.round, client=data.card.client
+                )
+                unit = F.normalize(data.features, dim=1)
+                steps = Llm4FglConfig.of(config).predictor_steps
+                train_predictor(model.predictor, unit, pairs, steps, draw)
+            return report
         report = Report()
         with report.phase("text"):
             generation = self._generation(model, data, config, info, reflects=True)
@@ -100,19 +109,7 @@ class Llm4Fgl(FedAvgFull):
 
     def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
         """Return the maximum number of calls and tokens of a run at this client."""
-        return planned_calls(data, config)
-
-    def _train_with_predictor(
-        self, model: GeneratingModel, data: ClientData, config: RunConfig, info: RoundInfo
-    ) -> Report:
-        settings, client = Llm4FglConfig.of(config), data.card.client
-        report = super().train(model, data, config, info)
-        with report.phase("topology"):
-            pairs = LocalPairs(data.training_graph, config.seed, client)
-            draw = generator(config.seed, "non-edges", round_=info.round, client=client)
-            unit = F.normalize(data.features, dim=1)
-            train_predictor(model.predictor, unit, pairs, settings.predictor_steps, draw)
-        return report
+        return writing.planned_calls(data, config)
 
     def _generation(
         self,
@@ -153,7 +150,7 @@ class Llm4Fgl(FedAvgFull):
 class Llm4FglRecombined(Llm4Fgl):
     """The control: neighbours are recombined from the client's sentences without a model."""
 
-    writer: Writer = Recombiner()
+    writer: Writer = staticmethod(writing.by_recombination)
 
     def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
         """Return no calls and no tokens."""

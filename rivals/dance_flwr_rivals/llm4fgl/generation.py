@@ -17,14 +17,13 @@ from dance_flwr import events
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.card import run_folder
-from dance_flwr.disk import read_npz, write_json, write_npz
+from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.llm.session import embedder
 from dance_flwr.methods.server_side import entries_under
-from dance_flwr.seeding import generator
 from dance_flwr_rivals.llm4fgl import Llm4FglConfig
-from dance_flwr_rivals.llm4fgl.predictor import EdgePredictor, LocalPairs, held_out_auc, link
+from dance_flwr_rivals.llm4fgl.predictor import EdgePredictor, link
 from dance_flwr_rivals.llm4fgl.writing import Task, Writer, origins_of
-from dance_flwr_rivals.refined_graph import TRAINING, WHOLE, graphs_of
+from dance_flwr_rivals.refined_graph import graphs_of
 
 _LINKS = "links-"
 
@@ -64,9 +63,8 @@ def load_latest(data: ClientData, run: str, version: int) -> Generation | None:
     return None
 
 
-def save(generation: Generation, data: ClientData, run: str, report: Mapping[str, object]) -> None:
-    """Write a version atomically, then its counts in `report` beside it."""
-    path = _path(data, run, generation.version)
+def save(generation: Generation, data: ClientData, run: str) -> None:
+    """Write a version atomically."""
     arrays = {
         "origins": generation.origins.cpu().numpy(),
         "texts": np.array(generation.texts, np.str_),
@@ -74,9 +72,7 @@ def save(generation: Generation, data: ClientData, run: str, report: Mapping[str
         "used": generation.used.cpu().numpy(),
     }
     arrays |= {_LINKS + name: ends.cpu().numpy() for name, ends in generation.links.items()}
-    write_npz(path, arrays)
-    # After the arrays: a version without a report is complete, a report without one is not.
-    write_json(path.with_suffix(".json"), report)
+    write_npz(_path(data, run, generation.version), arrays)
 
 
 def _path(data: ClientData, run: str, version: int) -> Path:
@@ -108,7 +104,7 @@ class Place:
 def generate(predictor: EdgePredictor, at: Place) -> Generation:
     """Write, encode and link the first neighbours of a client; version 0."""
     origins = origins_of(at.data, Llm4FglConfig.of(at.config).ratio_of_nodes)
-    texts = at.writer.write(Task(origins), at.data, at.config, at.run)
+    texts = at.writer(Task(origins), at.data, at.config, at.run)
     features = at.data.features.new_zeros(len(texts), at.data.text_dim)
     changed = torch.ones(len(texts), dtype=torch.bool, device=features.device)
     return _finished(predictor, at, Generation(0, origins, texts, features, changed, {}), changed)
@@ -121,7 +117,7 @@ def rewrite(
     chosen = poor.tolist()
     task = Task(last.origins[poor], [last.texts[i] for i in chosen], version)
     texts, changed = list(last.texts), torch.zeros_like(last.used)
-    for place, text in zip(chosen, at.writer.write(task, at.data, at.config, at.run), strict=True):
+    for place, text in zip(chosen, at.writer(task, at.data, at.config, at.run), strict=True):
         # A call without an answer leaves the draft.
         if text:
             texts[place] = text
@@ -148,59 +144,34 @@ def poorest(quality: Tensor, texts: Sequence[str], ratio: float) -> Tensor:
 def _finished(
     predictor: EdgePredictor, at: Place, draft: Generation, changed: Tensor
 ) -> Generation:
-    """Encode the changed texts, drop duplicates, link all, write the version and report on it."""
-    settings, data = Llm4FglConfig.of(at.config), at.data
-    unit = F.normalize(data.features, dim=1)
-    features, used = _encoded(draft, changed, at)
-    links = {
-        # All texts are linked anew: links are numbered among the used ones, which may have changed.
-        name: link(predictor, features[used], unit, graph.visible, settings)
-        for name, graph in graphs_of(data).items()
-    }
-    new = Generation(draft.version, draft.origins, draft.texts, features, used, links)
-    seed, client = at.config.seed, data.card.client
-    pairs = LocalPairs(data.training_graph, seed, client)
-    auc = held_out_auc(predictor, unit, pairs, generator(seed, "auc", client=client))
-    report = _report(new, changed) | {"held_out_auc": auc}
-    save(new, data, at.run, report)
-    message = f"client {data.card.client}: {int(used.sum())} generated nodes, version {new.version}"
-    events.emit("neighbours_generated", message, client=data.card.client)
-    return new
-
-
-def _encoded(draft: Generation, changed: Tensor, at: Place) -> tuple[Tensor, Tensor]:
-    """Return `features` and `used`, computed anew for changed texts; [g, d] and [g] bool.
+    """Encode the changed texts, drop duplicates, link all and write the version.
 
     A text and that of its node are both encoded as one text for the comparison, since features of
     nodes are pooled from chunks, and a copy of a long text would not be close to them.
     """
+    settings, data = Llm4FglConfig.of(at.config), at.data
+    unit = F.normalize(data.features, dim=1)
     features, used = draft.features.clone(), draft.used.clone()
     # A changed text has to pass the check for duplicates again.
     used[changed] = False
     places = [place for place in torch.nonzero(changed).flatten().tolist() if draft.texts[place]]
     if places:
-        texts, origins = at.data.texts(), draft.origins[places].tolist()
-        originals = [texts[node] for node in origins]
-        rows = embedder(at.data)([*(draft.texts[place] for place in places), *originals])
-        unit = F.normalize(torch.as_tensor(rows, dtype=torch.float32), dim=1)
-        new, papers = (part.to(features.device) for part in torch.split(unit, len(places)))
-        limit = Llm4FglConfig.of(at.config).duplicate_cosine
-        features[places], used[places] = new, (new * papers).sum(dim=1) <= limit
-    return features, used
-
-
-def _report(new: Generation, changed: Tensor) -> dict[str, object]:
-    """Return the counts of a version; generated nodes without links are counted as used."""
-    links = new.links[TRAINING if TRAINING in new.links else WHOLE]
-    linked = int((torch.bincount(links[0]) > 0).sum())
-    texts = sum(map(bool, new.texts))
-    return {
-        "version": new.version,
-        "nodes_with_a_task": len(new.texts),
-        "texts": texts,
-        "texts_written_anew": int(changed.sum()) if new.version else 0,
-        "duplicates_dropped": texts - int(new.used.sum()),
-        "generated_nodes": int(new.used.sum()),
-        "generated_nodes_with_links": linked,
-        "links": links.size(1),
+        texts = data.texts()
+        originals = [texts[node] for node in draft.origins[places].tolist()]
+        rows = embedder(data)([*(draft.texts[place] for place in places), *originals])
+        encoded = F.normalize(torch.as_tensor(rows, dtype=torch.float32), dim=1)
+        new, papers = (part.to(features.device) for part in torch.split(encoded, len(places)))
+        features[places] = new
+        used[places] = (new * papers).sum(dim=1) <= settings.duplicate_cosine
+    links = {
+        # All texts are linked anew: links are numbered among the used ones, which may have changed.
+        name: link(predictor, features[used], unit, graph.visible, settings)
+        for name, graph in graphs_of(data).items()
     }
+    made = Generation(draft.version, draft.origins, draft.texts, features, used, links)
+    save(made, data, at.run)
+    message = (
+        f"client {data.card.client}: {int(used.sum())} generated nodes, version {made.version}"
+    )
+    events.emit("neighbours_generated", message, client=data.card.client)
+    return made

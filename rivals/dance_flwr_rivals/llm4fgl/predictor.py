@@ -1,16 +1,15 @@
 """The edge predictor of LLM4FGL, its training, and the links that it predicts."""
 
 import torch
-from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dance_flwr.client_data.local_graph import LocalGraph
+from dance_flwr.nn.hops import contains
 from dance_flwr.nn.model import ModelShape, PlainModel
 from dance_flwr.seeding import generator
 from dance_flwr_rivals.llm4fgl import Llm4FglConfig
 
-# Held out, so that the client's report can say how well links are predicted.
 HELD_OUT = 0.1  # share of a client's edges that its predictor never sees
 _RATE, _DECAY = 0.001, 5e-4  # of Adam
 _BATCH = 8192  # edges per step at most
@@ -84,12 +83,7 @@ class LocalPairs:
         order = torch.randperm(once.size(1), generator=draw).to(rows.device)
         held = int(HELD_OUT * once.size(1))
         self.held_out, self.trained = once[:, order[:held]], once[:, order[held:]]
-        self._nodes = torch.nonzero(graph.visible).flatten()
-        self._size = graph.visible.numel()
-        self._keys = torch.sort(self._key(once)).values
-
-    def _key(self, pairs: Tensor) -> Tensor:
-        return pairs.min(dim=0).values * self._size + pairs.max(dim=0).values
+        self._nodes, self._rows = torch.nonzero(graph.visible).flatten(), graph.rows
 
     def non_edges(self, count: int, draw: torch.Generator) -> Tensor:
         """Return at most `count` random pairs of distinct nodes without an edge; [2, <= count].
@@ -101,10 +95,7 @@ class LocalPairs:
         # Twice as many, as those that hit an edge are left out.
         places = torch.randint(len(self._nodes), (2, 2 * count + 8), generator=draw)
         pairs = self._nodes[places.to(self._nodes.device)]
-        keys, fresh = self._key(pairs), pairs[0] != pairs[1]
-        if len(self._keys):
-            near = torch.searchsorted(self._keys, keys).clamp(max=len(self._keys) - 1)
-            fresh &= self._keys[near] != keys
+        fresh = (pairs[0] != pairs[1]) & ~contains(self._rows, pairs[0], pairs[1])
         return pairs[:, fresh][:, :count]
 
 
@@ -137,21 +128,6 @@ def train_predictor(
         F.binary_cross_entropy_with_logits(logits, target).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     optimizer.zero_grad()
-
-
-@torch.no_grad()
-def held_out_auc(
-    predictor: EdgePredictor, texts: Tensor, pairs: LocalPairs, draw: torch.Generator
-) -> float | None:
-    """Return the AUC of the held-out edges against as many non-edges; None without either."""
-    edges = pairs.held_out
-    others = pairs.non_edges(edges.size(1), draw)
-    if not edges.size(1) or not others.size(1):
-        return None
-    ends = torch.cat([edges, others], dim=1)
-    is_edge = torch.arange(ends.size(1)) < edges.size(1)
-    scores = predictor(texts[ends[0]], texts[ends[1]])
-    return float(roc_auc_score(is_edge.numpy(), scores.cpu().numpy()))
 
 
 def nearest(queries: Tensor, texts: Tensor, allowed: Tensor, limit: int) -> Tensor:

@@ -5,11 +5,11 @@ label and no class name. The wording is ours, as that of the publication is not 
 are quoted as data and cut to a number of words.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,13 +87,8 @@ def _ask_again(facts: Mapping[str, Any]) -> Sequence[Message]:
 
 
 def _stub(facts: Mapping[str, Any], embed: Embed) -> Json:
-    """Return words of the neighbours, nearest to the paper first, then of the paper itself."""
-    paper, texts = facts["paper"], [text for text in facts["neighbours"] if text.split()]
-    if texts:
-        vectors = embed([paper, *texts])
-        order = (-(vectors[1:] @ vectors[0])).argsort(kind="stable")
-        texts = [texts[i] for i in order]
-    words = " ".join([*texts, paper, "one further paper"]).split()
+    """Return words of the neighbours, then of the paper itself."""
+    words = " ".join([*facts["neighbours"], facts["paper"], "one further paper"]).split()
     # The stub's revision begins with other words than its draft.
     skipped = 7 if "draft" in facts else 0
     words = words[skipped:] if len(words) > 2 * skipped else words
@@ -128,39 +123,29 @@ class Task:
     version: int = 0
 
 
-class Writer(Protocol):
-    """Writes texts of neighbours at one client."""
-
-    def write(self, task: Task, data: ClientData, config: RunConfig, run: str) -> list[str]:
-        """Return [g] texts; "" where none was written."""
-        ...
+# (task, data, config, run) -> [g] texts, "" where none was written
+Writer = Callable[[Task, ClientData, RunConfig, str], list[str]]
 
 
-class ModelWriter:
-    """Writes each text by one call of the client's language model."""
-
-    def write(self, task: Task, data: ClientData, config: RunConfig, run: str) -> list[str]:
-        """Call the model for every text, in the order of the origins."""
-        with open_session(data, config, run) as session:
-            answers = [session.ask(prompt) for prompt in prompts_of(task, data)]
-        return ["" if answer is None else text_of(answer) for answer in answers]
+def by_model(task: Task, data: ClientData, config: RunConfig, run: str) -> list[str]:
+    """Call the client's language model for every text, in the order of the origins."""
+    with open_session(data, config, run) as session:
+        answers = [session.ask(prompt) for prompt in prompts_of(task, data)]
+    return ["" if answer is None else text_of(answer) for answer in answers]
 
 
-class Recombiner:
-    """Recombines sentences of the four nearest other training texts at random, without a model."""
-
-    def write(self, task: Task, data: ClientData, config: RunConfig, run: str) -> list[str]:
-        """Recombine up to 120 words per text; every version draws anew."""
-        client, texts = data.card.client, data.texts()
-        draw = generator(config.seed, "recombined", round_=task.version, client=client)
-        unit = F.normalize(data.features, dim=1)
-        # One more than needed, as a text is nearest to itself.
-        near = nearest(unit[task.origins], unit, data.training_graph.visible, _SOURCES + 1)
-        sources = [
-            [texts[node] for node in row if node != origin][:_SOURCES]
-            for origin, row in zip(task.origins.tolist(), near.tolist(), strict=True)
-        ]
-        return [recombined(row, draw) for row in sources]
+def by_recombination(task: Task, data: ClientData, config: RunConfig, run: str) -> list[str]:
+    """Recombine sentences of the four nearest other training texts; every version draws anew."""
+    client, texts = data.card.client, data.texts()
+    draw = generator(config.seed, "recombined", round_=task.version, client=client)
+    unit = F.normalize(data.features, dim=1)
+    # One more than needed, as a text is nearest to itself.
+    near = nearest(unit[task.origins], unit, data.training_graph.visible, _SOURCES + 1)
+    sources = [
+        [texts[node] for node in row if node != origin][:_SOURCES]
+        for origin, row in zip(task.origins.tolist(), near.tolist(), strict=True)
+    ]
+    return [recombined(row, draw) for row in sources]
 
 
 def prompts_of(task: Task, data: ClientData) -> Iterable[Prompt]:

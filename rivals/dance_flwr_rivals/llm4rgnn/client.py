@@ -6,15 +6,13 @@ from torch import Tensor
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.local_graph import LocalGraph
 from dance_flwr.config.tree import RunConfig
-from dance_flwr.data.card import run_folder
-from dance_flwr.disk import write_json
 from dance_flwr.nn.ragged import Ragged, rank_in_row
 from dance_flwr.seeding import seeded
-from dance_flwr_rivals.llm4rgnn import Llm4RgnnConfig, judging
+from dance_flwr_rivals.llm4rgnn import Llm4RgnnConfig, scoring
 from dance_flwr_rivals.llm4rgnn.pairs import nearest_nodes, rows_of_pairs, undirected_edges
 from dance_flwr_rivals.llm4rgnn.predictor import EdgePredictor, labelled_pairs, train_predictor
 from dance_flwr_rivals.llm4rgnn.scoring import (
-    UNSCORED,
+    UNREADABLE,
     Relevance,
     Scorer,
     by_cosine,
@@ -29,11 +27,9 @@ from dance_flwr_rivals.refined_graph import (
 )
 from dance_flwr_rivals.run_cache import Arrays
 
-COUNTS = "refined.json"  # in the client's folder of a run
-
 
 def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arrays:
-    """Return the rows of the refined graphs, and write counts of dropped and added edges.
+    """Return the rows of the refined graphs.
 
     Scores and predictor are learnt on the training graph; in inductive mode, edges of test nodes
     are scored by the regression.
@@ -44,41 +40,27 @@ def refine(data: ClientData, config: RunConfig, run: str, scorer: Scorer) -> Arr
     with seeded(config.seed, "edge-predictor", client=client):
         predictor = _predictor(data, relevance, settings)
     arrays: Arrays = {}
-    counts = dict(relevance.counts)
     for name, graph in graphs_of(data).items():
         edges = undirected_edges(graph)
         scores = scores_of(edges, relevance, data.num_nodes)
         # An edge without a score stays: the public code deletes what it cannot read, a fault of its
         # parser.
-        relevant = edges[(scores >= settings.beta) | (scores == UNSCORED)]
+        relevant = edges[(scores >= settings.beta) | (scores == UNREADABLE)]
         # The predictor has learnt from the training graph alone; test nodes are linked by it.
         added = added_edges(data.features, graph, predictor, settings)
         rows = rows_of_pairs(torch.cat([relevant, added]), data.num_nodes)
         arrays |= {f"{name}_ptr": rows.ptr, f"{name}_index": rows.index}
-        # Fewer than were drawn, where two nodes add the same edge.
-        after = rows.index.numel() // 2
-        counts |= {
-            f"{name}_edges": len(edges),
-            f"{name}_dropped": len(edges) - len(relevant),
-            f"{name}_added": after - len(relevant),
-        }
-    write_json(run_folder(data.folder, run) / COUNTS, counts)
     return arrays
 
 
 def scores_of(edges: Tensor, relevance: Relevance, num_nodes: int) -> Tensor:
-    """Return the relevance of edges of any graph of the client; [m, 2] int64 -> [m] int64."""
-    # A pair as one number: edges are sorted, so that scores are looked up by bisection.
-    scored = relevance.pairs.edges
-    codes = torch.cat([scored, edges]) @ torch.tensor([num_nodes, 1], device=edges.device)
-    known, queries = codes[: len(scored)], codes[len(scored) :]
-    place = torch.searchsorted(known, queries).clamp(max=max(len(known) - 1, 0))
-    is_scored = (
-        known[place] == queries if len(known) else torch.zeros_like(queries, dtype=torch.bool)
-    )
-    scores = torch.empty_like(queries)
-    scores[is_scored] = relevance.scores[: len(scored)][place[is_scored]]
-    scores[~is_scored] = relevance.of_others(edges[~is_scored])
+    """Return the relevance of edges, among which are all scored ones; [m, 2] int64 -> [m] int64."""
+    # A pair as one number; both lists are in ascending order.
+    place = torch.tensor([num_nodes, 1], device=edges.device)
+    scored = torch.isin(edges @ place, relevance.pairs.edges @ place)
+    scores = torch.empty_like(edges[:, 0])
+    scores[scored] = relevance.scores[: len(relevance.pairs.edges)]
+    scores[~scored] = relevance.of_others(edges[~scored])
     return scores
 
 
@@ -135,7 +117,7 @@ class Llm4RgnnCosine(RefinedGraphMethod):
     def load(self, data: ClientData, arrays: Arrays) -> RefinedGraphs:
         """Return the graphs of these rows."""
         whole = _graph(data, arrays, WHOLE)
-        return RefinedGraphs(whole, _graph(data, arrays, TRAINING) if data.inductive else whole)
+        return {WHOLE: whole, TRAINING: _graph(data, arrays, TRAINING) if data.inductive else whole}
 
 
 class Llm4Rgnn(Llm4RgnnCosine):
@@ -145,4 +127,4 @@ class Llm4Rgnn(Llm4RgnnCosine):
 
     def planned_calls(self, data: ClientData, config: RunConfig) -> tuple[int, int]:
         """Return the maximum number of calls and tokens of a run at this client."""
-        return judging.planned_calls(data, config)
+        return scoring.planned_calls(data, config)

@@ -12,8 +12,9 @@ the best validation accuracy is kept, not the one with the least error of a grap
 kernel's ridge regression.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,8 +34,7 @@ EVERY = 5  # steps of an expert between two possible starts
 _RATE_STEP, _RATE_MOMENTUM = 1e-6, 0.5  # of SGD on the student's rate, as in the public code
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """Parameters theta of a network, or of R networks stacked in a first dimension.
 
     Attributes
@@ -46,9 +46,6 @@ class Weights:
     bias: Tensor
     second: Tensor
     shift: Tensor
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return iter((self.first, self.bias, self.second, self.shift))
 
     @classmethod
     def draw(
@@ -248,4 +245,4 @@ class Sfgc(CondensingMethod):
         settings, score = SfgcConfig.of(config), validation_scorer(data, config)
         draws = generator(config.seed, "condense", client=data.card.client)
         matching = TrajectoryMatching(real_graph(data), quotas, config.hidden_dim, settings, draws)
-        return condense(matching, settings.steps, score)
+        return condense(matching.step, matching.snapshot, settings.steps, score)

@@ -1,26 +1,22 @@
 """Graph condensation: budget, adjacency, distances and matching against naive twins and limits."""
 
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from dance_flwr_rivals.condensation.adjacency import PairNetwork, edges, normalise
-from dance_flwr_rivals.condensation.client import (
-    training_quotas,
-)
+from dance_flwr_rivals.condensation.client import training_quotas
 from dance_flwr_rivals.condensation.config import CondenseConfig
-from dance_flwr_rivals.condensation.distances import DISTANCES
 from dance_flwr_rivals.condensation.graphs import RealGraph
 from dance_flwr_rivals.condensation.matching import (
+    DISTANCES,
     Matching,
     Network,
     class_gradients,
     condense,
     initial_graph,
 )
-from dance_flwr_rivals.run_cache import load_or_compute
 from dance_flwr_rivals.selected_core import client as coresets
 from dance_flwr_rivals.selected_core.client import RULES, select_core
 from hypothesis import given, settings
@@ -253,33 +249,9 @@ def test_the_best_on_validation_is_returned(blocks):
         return {3: 0.9, 6: 0.9}.get(len(seen), 0.5)
 
     learning = Matching(real, torch.tensor([2, 2, 2]), CondenseConfig(steps=20), draw())
-    actual = condense(learning, 20, score)
+    actual = condense(learning.step, learning.snapshot, 20, score)
     assert len(seen) == 10 and actual is seen[5], "the later of two alike"
     assert not seen[0].features.equal(seen[9].features), "snapshots do not change with what follows"
-
-
-# Cache
-
-
-def test_arrays_are_computed_once_and_again_for_other_settings(tmp_path):
-    calls = []
-
-    def make():
-        calls.append(1)
-        return {"core": torch.tensor([3, 1]), "features": torch.rand(2, 3)}
-
-    data = SimpleNamespace(folder=tmp_path, device=CPU)
-    first = load_or_compute(data, "run", {"ratio": 0.1}, make)
-    again = load_or_compute(data, "run", {"ratio": 0.1}, make)
-    assert (
-        len(calls) == 1
-        and all(first[name].equal(again[name]) for name in first)
-        and first.keys() == again.keys()
-    )
-    load_or_compute(data, "run", {"ratio": 0.2}, make)
-    load_or_compute(data, "other", {"ratio": 0.2}, make)
-    assert len(calls) == 3
-    assert {path.name for path in (tmp_path / "runs" / "run").iterdir()} == {"state.npz"}
 
 
 @settings(max_examples=15)
@@ -294,6 +266,7 @@ def test_condensation_works_for_any_classes(sizes, seed):
     quotas = training_quotas(labels, len(labels), len(sizes), 0.5)
     for distance in DISTANCES:
         chosen = CondenseConfig(steps=12, distance=distance)
-        actual = condense(Matching(real, quotas, chosen, draw(seed)), 12, lambda actual: 0.0)
+        learning = Matching(real, quotas, chosen, draw(seed))
+        actual = condense(learning.step, learning.snapshot, 12, lambda actual: 0.0)
         assert torch.isfinite(actual.features).all() and torch.isfinite(actual.adjacency).all()
         assert torch.bincount(actual.labels, minlength=len(sizes)).equal(quotas)
