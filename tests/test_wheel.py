@@ -166,9 +166,6 @@ def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny)
             given += sets(pair for pair in pairs if "rounds" not in pair)
         if words[0] == "experiment":
             given += ["--rounds", 1, "--seeds", 0]
-        if words[:2] == ["partition", "from-manifest"]:
-            cora = os.environ.get("DANCE_FLWR_CORA")
-            given[2:] = [given[2], "--data", cora] if cora else ["sites", "--data", str(mine)]
         if words[0] == "export":  # of another section
             shutil.rmtree(installed.work / "bundle", ignore_errors=True)
             for path in (*installed.work.glob("predictions*"), *installed.work.glob("evidence*")):

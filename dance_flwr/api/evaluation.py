@@ -63,7 +63,10 @@ def tested_clients(
     """
     partition = result.get("partition_dir")
     if client_folder is None and (not partition or not Path(partition).is_dir()):
-        raise UserError("Not known here: the clients' folders are not on this machine.")
+        raise UserError(
+            "expected the clients' folders on this machine, found none; name one with "
+            "--client-folder"
+        )
     config = config_of(result)
     weights = load_model(run, str(result["model_fingerprint"]))
     # The clients that took part, by the run's record.
@@ -73,13 +76,16 @@ def tested_clients(
     if client_folder is not None:
         folders = [client_folder]
     if not folders:
-        raise UserError("Not known here: the run's record holds no hash of a client's data.")
+        raise UserError(
+            f"{run}: expected a record with a hash of each client's data, found none; run again"
+        )
     for folder in folders:
         card = read_card(folder)  # its files are checked when they are opened
         # Why (decision 20): predictions on other data would not be those of the run.
         if data_commitment(card) != recorded.get(str(card.client)):
             raise UserError(
-                f"Not known here: {folder} was altered or prepared again after the run."
+                f"{folder}: expected the data of the run, found others, altered or prepared again; "
+                "restore them"
             )
         yield _predicted(folder, config, weights, result)
 

@@ -6,8 +6,6 @@ import json
 import shutil
 import sys
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from dance_flwr import PROTOCOL, __version__
@@ -45,40 +43,9 @@ def assert_one_error(done, tmp_path, *words):
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".partial", ".tmp")]
 
 
-def write_tables(folder, nodes, edges):
-    folder.mkdir()
-    pq.write_table(pa.table(nodes), folder / "nodes.parquet")
-    pq.write_table(pa.table(edges), folder / "edges.parquet")
-    return str(folder)
-
-
-def nodes(**columns):
-    count = 12
-    return {
-        "id": [f"n{i}" for i in range(count)],
-        "text": ["Butter in the oven."] * count,
-        "label": ["ab"[i % 2] for i in range(count)],
-    } | columns
-
-
-EDGES = {"source": ["n0", "n1", "n5"], "target": ["n1", "n2", "n6"]}
-
-
 # Places that cannot be written to
 
 # The real entry point, as a user calls it
-
-
-@pytest.mark.filterwarnings("default:.*empty text")  # here it is an error
-def test_empty_texts_are_one_warning_and_kept(start, tmp_path):
-    texts = ["Butter in the oven."] * 10 + ["", "   "]
-    data = write_tables(tmp_path / "own", nodes(text=texts), EDGES)
-    done = start(data=data, clients=2, rounds=1, partition="random")
-    warned = [line for line in done.err if "warning" in line.lower()]
-    assert done.code == 0, done.err
-    assert len(warned) == 1 and warned[0].startswith("warning: ") and "2 of 12" in warned[0]
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert sum(result["nodes_per_client"]) == 12
 
 
 # Nodes and clients that fail
@@ -162,22 +129,6 @@ def test_a_run_refused_for_its_configuration_leaves_its_reason(
     assert reason in (out / "error.txt").read_text()
     done = cli("status", str(out))
     assert done.code == 0 and "failed: " in done.out and reason in done.out
-
-
-def test_a_run_refused_for_its_configuration_changes_no_other_run(
-    run_config, tmp_path, monkeypatch
-):
-    from flwr.app import Context, RecordDict
-
-    import server_app
-    from dance_flwr.config.tree import flatten
-
-    (tmp_path / "result.json").write_text("{}")
-    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
-    values = flatten(run_config()) | {"out": str(tmp_path), "learning-rate": -1.0}
-    with pytest.raises(UserError, match="learning-rate"):
-        server_app.main(None, Context(1, 0, {}, RecordDict(), values))
-    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
 # Partitions that were altered after they were made

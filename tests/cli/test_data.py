@@ -123,21 +123,3 @@ def test_options_reach_the_reader(call, tmp_path):
     for line in ("1 -1 (rare)", "weight w", "left out rows of edges: 1 that name an unknown node"):
         assert line in lines, output
     assert "café" in call("show", "h")
-
-
-def test_a_run_reads_the_same_files(tmp_path):
-    from dance_flwr.data.imports.loading import absolute_source, load_graph, source_identity
-
-    folder = tmp_path / "notes"
-    folder.mkdir()
-    (folder / "nodes.tsv").write_text("id\ttext\tlabel\na\tone\tx\nb\ttwo\ty\n")
-    (folder / "relationships.csv").write_text("from;to\na;b\n")
-    assert load_graph(str(folder)).num_edges == 1
-    before = source_identity(str(folder))
-    (folder / "relationships.csv").write_text("from;to\n")
-    assert source_identity(str(folder)) != before
-    graph = tmp_path / "g.json"
-    graph.write_text('{"nodes": [{"id": "a", "text": "one"}], "links": []}')
-    assert load_graph(str(graph)).texts == ["one"]
-    assert absolute_source(str(graph), tmp_path) == str(graph)
-    assert source_identity(str(graph)) != before

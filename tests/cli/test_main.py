@@ -11,7 +11,6 @@ import typer
 from support.help import modules_of_help
 
 from dance_flwr.cli.main import STUDIES, app
-from dance_flwr.config import text
 from dance_flwr.config.plugins import METHODS, RIVALS
 from dance_flwr.errors import UserError
 
@@ -73,19 +72,6 @@ def test_help_imports_only_what_prints_it(words):
     parts = [name.split(".") for name in ours]
     assert {part[1] for part in parts} <= OURS
     assert not {"asyncio", "multiprocessing", "sqlite3", "http.client"} & set(modules)
-
-
-@pytest.mark.parametrize(
-    ("options", "printed"),
-    [
-        ([], text.common_tables()),
-        (["all"], text.all_tables()),
-        (["ditto"], text.method_tables(["ditto"])),
-    ],
-    ids=["common", "all", "method"],
-)
-def test_list_prints_the_keys(cli, options, printed):
-    assert cli("list", "keys", *options).out == printed + "\n"
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def table(folder, site=False):
 def test_after_an_import(follow, place, cli):
     follow("data", "import", *table(place), "--name", "mine")
     done = cli("data", "import", *table(place), "--name", "mine")
-    assert done.code == 2 and "choose another --name" in done.err[-1]
+    assert done.code == 2 and "--name: expected a new name, found" in done.err[-1]
 
 
 def test_what_a_stopped_run_says_resumes_it(follow, options, cli, monkeypatch):

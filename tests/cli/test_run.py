@@ -8,7 +8,6 @@ import pytest
 from support.graphs import SMALL
 
 from dance_flwr.data.prepare import prepare
-from dance_flwr.terminal import duration
 
 
 def test_partition_makes_what_a_run_with_the_same_options_finds(cli, tiny, run_config):
@@ -70,17 +69,6 @@ def test_a_run_says_what_happens_and_what_came_of_it(compared, cli, words):
     # What a beginner need not read is in `report`.
     plain = out.replace(folder.name, "RUN")
     assert not re.search(r"[0-9a-f]{12}|\d{8}-\d{6}|\bpacks?\b", plain)
-
-
-def test_seconds_are_those_of_the_rounds_wherever_they_are_said(compared, cli):
-    out, (folder, alone) = compared
-    for run, name in ((folder, "dance"), (alone, "local-only")):
-        result = json.loads((run / "result.json").read_text())
-        total = sum(row["round_seconds"] for row in result["history"])
-        assert result["seconds_total"] == pytest.approx(total)
-        assert re.search(rf"^training +{name}, 2 rounds, .*, {duration(total)}$", out, re.MULTILINE)
-        for command in ("status", "report"):
-            assert f"\ntime        {duration(total)} in 2 rounds, " in cli(command, run).out
 
 
 def test_latest_is_the_run_that_was_compared(compared, cli, tmp_path, monkeypatch):

@@ -13,8 +13,6 @@ from support.project import PROJECT
 from dance_flwr.config.paths import shipped
 from dance_flwr.config.text import (
     all_tables,
-    common_tables,
-    method_tables,
     read_config,
     read_values,
     to_toml,
@@ -240,18 +238,6 @@ def test_every_key_is_explained_once():
     assert {*keys} == {*flat_fields()} - OPTIONS
     sections = [key for key in flat_fields() if "." in key and not key.startswith("privacy.")]
     assert keys[-len(sections) :] == sections
-
-
-def test_a_reader_is_shown_the_keys_of_every_run_and_those_of_the_method_that_is_named():
-    common = explained(common_tables())
-    assert not OPTIONS & {*common} and not any(key.startswith("dance.") for key in common)
-    assert {"data", "rounds", "condensation-ratio", "privacy.epsilon"} <= {*common}
-    assert {key.partition(".")[0] for key in explained(method_tables(["dance"]))} == {
-        "dance",
-        "llm",
-    }
-    assert explained(method_tables(["local-only"])) == ["sampling.batch-nodes", "sampling.fan-out"]
-    assert method_tables(["fedper", "ditto"]).count("### sampling") == 1
 
 
 @pytest.mark.parametrize(

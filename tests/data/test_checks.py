@@ -1,7 +1,5 @@
 """What is found in a graph before anything is encoded: each check, and that nothing is written."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -121,33 +119,3 @@ def test_a_site_whose_agreed_classes_no_server_takes_is_refused(tiny, tmp_path):
     with pytest.raises(DataError, match="at most 200 characters"):
         make_folder(str(tiny), agreed, 0, 1, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-@pytest.fixture
-def unlabelled(tmp_path):
-    folder = tmp_path / "plain"
-    folder.mkdir()
-    (folder / "nodes.csv").write_text("id,text\n" + "".join(f"{k},a comet\n" for k in range(9)))
-    (folder / "edges.csv").write_text("source,target\n0,1\n1,2\n")
-    return folder
-
-
-def test_a_graph_without_labels_is_refused_before_torch_is_imported(unlabelled, tmp_path):
-    code = (
-        "import sys; from dance_flwr.cli.main import main\n"
-        "try: main()\n"
-        "finally: print([n for n in ('torch', 'transformers', 'flwr') if n in sys.modules])"
-    )
-    out, home = tmp_path / "out", tmp_path / "home"
-    root = ("--set", f"data-root={home}")
-    done = subprocess.run(
-        [sys.executable, "-c", code, "run", "--data", unlabelled, "--out", out, *root],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2 and done.stdout.splitlines()[-1] == "[]"
-    assert done.stderr.strip() == (
-        "error: plain: no node has a label: nothing to learn; give --label COLUMN to "
-        "`dance-flwr data import`, or fill the column 'label' of the node table"
-    )
-    assert not out.exists() and not home.exists()

@@ -42,7 +42,7 @@ def test_sites_that_take_no_part_are_counted_and_leave_nothing_behind(with_sites
         assert read_ids(folder) == graph.ids[graph.site == name].tolist() and size == len(
             read_texts(folder)
         )
-    with pytest.raises(DataError, match="12 are missing"):
+    with pytest.raises(DataError, match="found 12 missing"):
         text_bank(config).gather(graph.texts)
 
 

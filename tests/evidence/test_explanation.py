@@ -179,24 +179,8 @@ account     class0 against class2: +0.62, the sum of
              -1.00  texts around it, unmarked
              -0.63  the unmarked readings""",
         ),
-        (
-            ("fused",),
-            {"fused": [0.5, 0.3, 0.2], "deployed": [0.5, 0.3, 0.2], "smoothed": [0.7, 0.2, 0.1]},
-            """\
-answer      class0 (0.700), smoothed over neighbours
-            class0 (0.500) before smoothing
-reading     the marked text and the neighbours: class0 (0.500)""",
-        ),
-        (
-            ("core",),
-            {"fused": [0.5, 0.3, 0.2]},
-            """\
-answer      class0 (0.500) by the evidence alone
-            the deployed one is known at the end of the run
-reading     the marked text and the neighbours: class0 (0.500), not part of the answer""",
-        ),
     ],
-    ids=["readings", "smoothed", "of a round"],
+    ids=["readings"],
 )
 def test_the_answer_comes_first_then_the_readings(dance, views, stages, expected):
     packs, lines = rendered(dance, views=views, stages=stages)

@@ -21,8 +21,6 @@ from dance_flwr.evidence.summaries.summary import (
 )
 from dance_flwr.llm.embedded import Embedded, model_file
 from dance_flwr.llm.local_settings import LocalSettings
-from dance_flwr.llm.model import Stub
-from dance_flwr.llm.session import usable
 
 TREES = (
     "Decision tables map sets of conditions to actions. Induction of decision tables from 42 cases "
@@ -149,15 +147,6 @@ def test_an_order_in_a_text_is_refused_or_quoted(tmp_path, text, reply):
     summary, _ = summarise(tmp_path, said(reply), (text, TREES))
     assert not any(sentence.author for sentence in summary)
     assert contents(summary) == contents(extractive(text, TREES))
-
-
-def test_the_stub_fits_the_schema_and_the_rules(tmp_path):
-    for text in (TREES, CASES, OTHER, *HOSTILE):
-        prompt = SHORTEN.fill(text=text)
-        assert usable(Stub(embed).complete(prompt, SHORTEN.limit, 0), prompt)
-    with session(Stub(embed), tmp_path) as asked:
-        summary = ModelSummariser(asked).summarise(spans(TREES, CASES))
-    assert all(sentence.author for sentence in summary) and len(summary) == 2
 
 
 @pytest.mark.llm

@@ -58,11 +58,6 @@ def test_a_damaged_ledger_is_empty(tmp_path, content):
     assert CallCounts.load(tmp_path / "llm.json") == CallCounts()
 
 
-def test_a_ledger_of_an_older_version_lacks_counts(tmp_path):
-    (tmp_path / "llm.json").write_text('{"fresh_calls": 3, "model": "m"}', encoding="utf-8")
-    assert CallCounts.load(tmp_path / "llm.json") == CallCounts(fresh_calls=3, model="m")
-
-
 def test_counts_are_added_and_come_back(tmp_path):
     counts = [item.name for item in fields(CallCounts) if item.name not in ("model", "counted_by")]
     one = CallCounts(**{name: number for number, name in enumerate(counts, 1)})

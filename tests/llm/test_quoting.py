@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dance_flwr.llm.template import CLOSE, DATA_NOTE, OPEN, as_data
+from dance_flwr.llm.template import CLOSE, OPEN, as_data
 
 MARKERS = [
     *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<s>"),
@@ -54,7 +54,3 @@ def test_a_text_cannot_end_its_quotation(text):
     assert not set(told[1:-1]) & {OPEN, CLOSE, "\n", "\r", "\x1b", "\u2028"}
     told.encode()  # no single surrogate
     assert not re.search(r"<\||\|>|</|<[A-Za-z]|\[/?INST", told)
-
-
-def test_the_note_names_the_marks():
-    assert OPEN in DATA_NOTE and CLOSE in DATA_NOTE

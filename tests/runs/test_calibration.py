@@ -12,7 +12,6 @@ from dance_flwr.api.bundle import export
 from dance_flwr.api.prediction_table import predict, verify
 from dance_flwr.client_data.validated import labelled_nodes
 from dance_flwr.data.graphs.graph import TEST, VAL
-from dance_flwr.errors import UserError
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.client.own_models import deployed_own
@@ -22,7 +21,6 @@ from dance_flwr.nn import calibration
 from dance_flwr.nn.calibration import TEMPERATURES, Calibration
 from dance_flwr.pages.audit import open_run
 from dance_flwr.runs.evidence import FinishedRun, show_evidence, verify_evidence
-from dance_flwr.runs.result import write_result
 
 
 def quiet(line):
@@ -142,11 +140,3 @@ def test_every_run_without_privacy_measures_its_error(reference):
     assert finished.result["calibration"]["temperature"] == 1
     assert finished.result["calibration"]["error_after"] > 0
     assert {keys.calibration_of(split) for split in ("val", "test")} <= sums(finished)
-
-
-def test_a_result_without_calibration_is_refused_in_one_line(dance, tmp_path):
-    result = {**dance.result}
-    del result["calibration"]
-    write_result(tmp_path, result)
-    with pytest.raises(UserError, match="found none of 'calibration'"):
-        export(tmp_path, tmp_path / "bundle")

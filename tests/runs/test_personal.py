@@ -12,7 +12,6 @@ from support.killing import Killed, same
 
 from dance_flwr.api.bundle import Bundle, export
 from dance_flwr.api.evaluation import (
-    Worth,
     worth,
 )
 from dance_flwr.client_data.validated import validated_nodes
@@ -251,20 +250,6 @@ def test_worth_compares_the_three_models_of_each_client(personal, cli):
     assert all(f"client {k}: " in printed.out for k in range(3))
 
 
-@pytest.mark.parametrize(
-    ("gained", "lost", "nodes", "sentence"),
-    [
-        (20, 2, 100, "joining is worth 18.0 ± 8.6 points here"),
-        (2, 20, 100, "joining costs 18.0 ± 8.6 points here"),
-        (3, 2, 100, "no difference that 100 nodes can show (+1.0 ± 4.7)"),
-        (0, 0, 0, "no test nodes, so nothing is known"),
-    ],
-)
-def test_the_sentence_says_no_more_than_the_nodes_can_show(gained, lost, nodes, sentence):
-    row = Worth(0, nodes, {}, gained, lost)
-    assert row.sentence == sentence
-
-
 def test_worth_needs_models_that_were_trained_alone(dance):
     with pytest.raises(UserError, match="run again with --set personal=mix"):
         list(worth(dance.folder))
@@ -307,22 +292,6 @@ def test_the_tuned_model_is_ten_rounds_of_the_method_from_the_global_one(best):
     assert not torch.equal(state[name], weights[name])
 
 
-def test_the_better_of_both_is_verified_and_exported(best, tmp_path):
-    folder = best.partition / "client-1"
-    chosen = own_of(best, 1)
-    if best.config.method == "dance":
-        verify_evidence(best.folder, None, lambda line: None)
-        data = FinishedRun.open(best.folder)
-        explained = data.explainer(data.client(data.data(1))).explain(torch.tensor([1]))
-        assert explained.stages[-2:] == (chosen.kind, "personal")
-    with torch.no_grad():
-        mine = export(best.folder, tmp_path / "mine", folder).client(folder)
-        views = mine.predict(RoundInfo("x", 3, "", final=True), torch.arange(5))
-    assert mine.own.states.keys() == {chosen.kind}
-    expected = chosen.share * views[chosen.kind] + (1 - chosen.share) * views["global"]
-    torch.testing.assert_close(views["deployed"], expected)
-
-
 def test_tuning_deploys_the_tuned_model_alone(run):
     finished = run(method="fedavg-full", personal="tune", seed=2)
     for client in range(3):
@@ -332,12 +301,3 @@ def test_tuning_deploys_the_tuned_model_alone(run):
     assert views["deployed"] == views["tuned"]
     with pytest.raises(UserError, match="found personal = tune"):
         list(worth(finished.folder))
-
-
-def test_tokens_that_tuning_reads_are_counted(reference, personal):
-    auto = reference(method="dance", personal="auto", seed=2)
-    read = [
-        sum(client["tokens"] for client in finished.result["tokens"]["evidence"]["clients"])
-        for finished in (personal, auto)
-    ]
-    assert read[0] < read[1]

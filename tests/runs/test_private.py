@@ -1,8 +1,6 @@
 """A run under differential privacy says whether it works, where that may be known."""
 
-import json
 import shutil
-from dataclasses import asdict
 
 import pytest
 import torch
@@ -13,7 +11,7 @@ from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.errors import UserError
 from dance_flwr.federation.client.measured import MEASURED, Measured, read_measured
 from dance_flwr.runs.result import read_result, write_result
-from dance_flwr.runs.run import PrivateStatus, read_status
+from dance_flwr.runs.run import read_status
 
 NOISE = {"privacy_noise_multiplier": 1.0, "privacy_epsilon": 50.0, "rounds": 2}
 MODES = {
@@ -97,15 +95,6 @@ def test_without_noise_or_with_that_of_the_seed_accuracy_is_measured(run, refere
     assert found == round(plain.result["test_accuracy"] * plain.result["test_nodes"])
     seeded = run(**NOISE, **MODES["central"], privacy_seeded=True)
     assert "accuracy    not measured" not in closing(seeded) and "epsilon" in closing(seeded)
-
-
-def test_lines_of_many_sites_stay_few():
-    sites = [Measured(k, 0, 0, "a", 0) for k in range(30)]
-    many = PrivateStatus(8.0, True, 7.5, sites, "x")
-    rows = many.rows()
-    assert len(rows) == 13 and rows[-1] == ("", "and 20 more")
-    assert rows[2] == ("client 0", "no test nodes")
-    assert json.dumps(asdict(many))
 
 
 def test_a_damaged_file_is_named(tmp_path):

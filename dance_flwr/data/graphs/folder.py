@@ -61,7 +61,7 @@ def read_folder(path: Path) -> TextGraph:
     """
     if not path.is_dir():
         raise DataError(
-            f"dataset folder {str(path)!r} is missing; expected a folder with {NODES} and {EDGES}"
+            f"{path}: expected a folder with {NODES} and {EDGES}, found none; check the path"
         )
     # Resolved, as `.` has no name.
     hashes = {file: f"sha256:{file_sha256(path / file)}" for file in (NODES, EDGES)}

@@ -58,7 +58,9 @@ def import_graph(
     target = graphs_folder(root) / name
     # Never replaced: partitions may have been made of the graph of this name.
     if target.exists():
-        raise DataError(f"{target} is already there; remove it or choose another --name")
+        raise DataError(
+            f"--name: expected a new name, found the graph {target}; remove it or choose another"
+        )
     published = CATALOGUE.get(name)
     shares = dict(zip(SPLIT_NAMES[1:], published.split, strict=True)) if published else {}
     with room_in(target), atomic_folder(target) as draft:

@@ -15,7 +15,7 @@ from dance_flwr.errors import DataError, unknown
 from dance_flwr.fingerprint import file_sha256
 
 
-def load_graph(name_or_path: str, root: Path | None = None) -> TextGraph:
+def load_graph(name_or_path: str | Path, root: Path | None = None) -> TextGraph:
     """Return the built-in graph of this name, else the imported one, else the graph at this path.
 
     A name takes precedence over a folder of the same name; `./pydocs` is always the folder. A file
@@ -31,6 +31,8 @@ def load_graph(name_or_path: str, root: Path | None = None) -> TextGraph:
     """
     from dance_flwr.data.graphs.folder import is_ours, read_folder
 
+    if isinstance(name_or_path, Path):
+        name_or_path = str(name_or_path.expanduser().absolute())  # which is no name
     if name_or_path in DATASETS:
         return DATASETS.get(name_or_path).build()  # type: ignore[no-any-return]
     path = _path(name_or_path, root)

@@ -145,7 +145,7 @@ class TextBank:
         keys = [text_key(text) for text in texts]
         if absent := self._missing(dict.fromkeys(keys, "")):
             raise DataError(
-                f"text bank: expected all {len(keys)} texts in it, {len(absent)} are missing; "
+                f"text bank: expected all {len(keys)} texts in it, found {len(absent)} missing; "
                 "run ensure() first"
             )
         columns: tuple[list[bytes], ...] = [], [], []

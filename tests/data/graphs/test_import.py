@@ -91,7 +91,7 @@ def test_a_path_where_nothing_is(tmp_path, root):
 def test_an_import_is_all_or_nothing(tmp_path, root, monkeypatch):
     folder = tables(tmp_path / "mine")
     take(folder, root, "kept")
-    with pytest.raises(DataError, match="already there"):
+    with pytest.raises(DataError, match="expected a new name"):
         take(folder, root, "kept")
     assert [path.name for path in (root / "graphs").iterdir()] == ["kept"]
 
