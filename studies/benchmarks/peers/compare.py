@@ -2,12 +2,13 @@
 
     python studies/benchmarks/peers/compare.py FOLDER [--data cora] [--rounds 40] [--seeds 3]
 
-It prints a table in Markdown: on Cora, with accuracy, and on a made-up graph of 14,376 nodes
-(`made_up.py`). Every peer trains on the same tensors: the features, clients and splits that
-dance-flwr prepared, exported for each seed. PyG, PyTorch and Flower are those of constraints.txt;
-packages that only OpenFGL needs are installed, pinned, into a folder of their own. All contenders
-run one after the other, in each seed again; a figure is the median over the seeds. Nothing else
-should run on the machine. FOLDER keeps tensors, packages and runs.
+It prints a table in Markdown, and one of ratios: on Cora, with accuracy, and on a made-up graph of
+14,376 nodes (`made_up.py`); with `--many` also on that graph with 100 and 500 clients. Every peer
+trains on the same tensors: the features, clients and splits that dance-flwr prepared, exported for
+each seed. PyG, PyTorch, Flower and Ray are those of constraints.txt; what only a peer needs is
+installed, pinned, into a folder of its own. A peer that cannot be installed is left out. All
+contenders run one after the other, in each seed again; a figure is the median over the seeds.
+Nothing else should run on the machine. FOLDER keeps tensors, packages, logs and runs.
 """
 
 import argparse
@@ -34,19 +35,37 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from made_up import make_clients, make_graph
 
 HERE = Path(__file__).parent
-PEERS = ("pyg", "pytorch", "openfgl", "flower")
 RAY = ", Ray"
 OURS = ("fedavg-full", "dance", f"fedavg-full{RAY}", f"dance{RAY}")
 NAMES = {
     "pyg": "PyG, one model on all data",
     "pytorch": "bare PyTorch, the network of `fedavg-full`",
     "openfgl": "OpenFGL 1.1, FedAvg",
+    "fedscope": "FederatedScope 0.3, FedAvg",
+    "fedgraph": "FedGraph, FedAvg, Ray",
     "flower": "Flower's quickstart with PyG, Ray",
 }
+PEERS = tuple(NAMES)
+NAMES |= {name: f"`{name}`, in process" for name in OURS[:2]}
+NAMES |= {name: f"`{name.removesuffix(RAY)}`, Ray" for name in OURS[2:]}
+# Without their dependencies: dance-flwr has them, or the runner makes stubs of them.
+_FEDSCOPE = "alibaba/FederatedScope@0f172fa5fd6763a633b2401262e9648ea4ae1ff3"
+_FEDGRAPH = "FedGraph/fedgraph@b7b073ec66e62d4868855f9d56fce3b18b1df2e9"
+PACKAGES = {
+    "openfgl": ("openfgl-lib==1.1.0",),
+    "fedscope": (f"git+https://github.com/{_FEDSCOPE}", "pympler==1.1"),
+    "fedgraph": (f"git+https://github.com/{_FEDGRAPH}", "attridict==0.0.9"),
+}
+RATIOS = (
+    ("fedavg-full", "openfgl"),
+    ("dance", "openfgl"),
+    (f"fedavg-full{RAY}", "flower"),
+    (f"dance{RAY}", "flower"),
+    ("fedavg-full", "pytorch"),
+)
 MADE_UP, MADE_UP_ROUNDS = 14_376, 10
-# Without their dependencies, which OpenFGL does not declare and dance-flwr has for the most part.
-_OGB = ("ogb==1.3.6", "outdated==0.2.2", "littleutils==0.2.4", "six==1.17.0")
-PACKAGES = {"openfgl": ("openfgl==1.1.0", "munkres==3.0.0", *_OGB)}
+MANY, OF_MANY = (100, 500), ("openfgl", "fedscope", "fedavg-full", "dance")
+Figures = dict[str, list[dict[str, float]]]
 
 
 def export(config: RunConfig, partition: Path, graph: TextGraph, folder: Path) -> None:
@@ -77,19 +96,33 @@ _SPLITS = {"train": TRAIN, "val": VAL, "test": TEST}
 
 
 def run_peer(name: str, tensors: Path, packages: Path, rounds: int, seed: int) -> dict[str, float]:
-    """Run a peer in a process of its own; return its test accuracy and seconds per round."""
-    own = packages / name
+    """Run a peer in a process of its own; return its test accuracy and seconds per round.
+
+    Raises
+    ------
+    UserError : it cannot be installed, or fails; one line says why
+    """
+    own, log = packages / name, tensors / f"{name}.log"
     if (wanted := PACKAGES.get(name)) and not own.is_dir():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(own)]
-        if subprocess.run([*pip, *wanted], check=False).returncode:
-            raise UserError(f"{name}: expected {', '.join(wanted)} from the index, found not all")
+        _logged([*pip, *wanted], log, f"{name} is left out, as it cannot be installed")
     # The folder of the runners too: Ray's processes import them by name.
     path = os.pathsep.join([str(own), str(HERE)])
-    runner = [sys.executable, HERE / f"run_{name}.py", tensors, str(rounds), str(seed)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    done = subprocess.run(runner, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    runner = [sys.executable, str(HERE / f"run_{name}.py"), str(tensors), str(rounds), str(seed)]
+    printed = _logged(runner, log, f"{name} is left out, as it fails", PYTHONPATH=path)
+    found: dict[str, float] = json.loads(printed.splitlines()[-1])
     return found
+
+
+def _logged(program: list[str], log: Path, failed: str, **environment: str) -> str:
+    """Return what a program prints; its errors go to a file, whose last line tells of a failure."""
+    given = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    with log.open("w") as errors:
+        done = subprocess.run(program, env=given, stdout=subprocess.PIPE, stderr=errors, text=True)
+    if done.returncode:
+        last = log.read_text(errors="replace").strip().rpartition("\n")[2]
+        raise UserError(f"{failed}: {last} (all of it in {log})")
+    return done.stdout
 
 
 def run_ours(
@@ -118,18 +151,20 @@ def run_ours(
 
 def measured(
     values: dict[str, Any], seeds: int, folder: Path, contenders: list[str], made_up: int = 0
-) -> dict[str, list[dict[str, float]]]:
+) -> Figures:
     """Run all contenders, seed by seed; return their figures by name.
 
     Parameters
     ----------
     values : keys of the configuration
+    contenders : a peer that fails is removed
     made_up : nodes of a made-up graph; 0 = the data that `values` name
     """
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in contenders}
+    found: Figures = {name: [] for name in contenders}
     for seed in range(seeds):
         options = values | {"seed": seed}
-        config, clients = parse(options), folder / f"made-up-{made_up}-{seed}"
+        config = parse(options)
+        clients = folder / f"made-up-{made_up}-{config.clients}-{seed}"
         if made_up and not clients.is_dir():
             make_clients(clients, made_up, config.clients, seed)
         if made_up:
@@ -138,12 +173,14 @@ def measured(
             clients, graph = prepare(config).folder, load(config)
         tensors = folder / f"{Path(config.data).name}-{made_up}-{config.clients}-{seed}"
         export(config, clients, graph, tensors)
-        for name in contenders:
+        for name in contenders.copy():
             if name in PEERS:
                 try:
                     figures = run_peer(name, tensors, folder / "packages", config.rounds, seed)
                 except UserError as error:  # the others are compared without it
                     print(error, file=sys.stderr)
+                    contenders.remove(name)
+                    found[name].clear()
                     continue
             elif made_up and name.endswith(RAY):
                 continue
@@ -155,8 +192,37 @@ def measured(
     return found
 
 
+def seconds(column: Figures, name: str) -> float | None:
+    """Return the median over the seeds, or None where a contender did not run."""
+    rows = column.get(name)
+    return median(row["seconds"] for row in rows) if rows else None
+
+
+def tables(columns: dict[str, Figures], contenders: list[str]) -> list[str]:
+    """Return the lines of both tables; the first column has the test accuracy too."""
+    titles = f"{' | '.join(columns)} |\n| --- |{' --- |' * len(columns)}"
+    lines = [f"| seconds a round | {titles}"]
+    for name in contenders:
+        row = f"| {NAMES[name]} |"
+        for place, column in enumerate(columns.values()):
+            found = seconds(column, name)
+            row += " -" if found is None else f" {found:.3f}"
+            if found is not None and place == 0:
+                row += f" ({median(figures['test'] for figures in column[name]):.1%})"
+            row += " |"
+        lines.append(row)
+    lines += ["", f"| ratio | {titles}"]
+    for ours, peer in RATIOS:
+        row = f"| {NAMES[ours]} / {NAMES[peer]} |"
+        for column in columns.values():
+            over, under = seconds(column, ours), seconds(column, peer)
+            row += f" {over / under:.2f} |" if over and under else " - |"
+        lines.append(row)
+    return lines
+
+
 def main() -> None:
-    """Run the contenders and print the table."""
+    """Run the contenders and print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -166,25 +232,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=PEERS + OURS, default=PEERS + OURS)
+    parser.add_argument("--many", action="store_true", help="also 100 and 500 clients")
     options = parser.parse_args()
     values = {"data": options.data, "clients": options.clients, "rounds": options.rounds}
     values |= {"max-chunks": 16, "hidden-dim": 64, "local-epochs": 3}
     values |= {"device": "cpu", "text-pooling": "attention", "edge-gates": "none"}
-    given = options.seeds, options.folder, list(options.only)
-    small = measured(values, *given)
-    rounds = {"rounds": min(MADE_UP_ROUNDS, options.rounds), "data": "made-up"}
-    large = measured(values | rounds, *given, MADE_UP)
-    data, clients = Path(options.data).name, f"{options.clients} clients"
-    print(f"| seconds a round | {data}, {clients} (test) | made up, {MADE_UP:,} nodes, {clients} |")
-    print("| --- | --- | --- |")
-    for name in options.only:
-        cells = []
-        for rows, scored in ((small[name], True), (large[name], False)):
-            cell = f"{median(row['seconds'] for row in rows):.3f}" if rows else ""
-            test = f" ({median(row['test'] for row in rows):.1%})" if rows and scored else ""
-            cells.append(cell + test)
-        plain = f"`{name.removesuffix(RAY)}`, " + ("Ray" if name.endswith(RAY) else "in process")
-        print(f"| {NAMES.get(name, plain)} | {' | '.join(cells)} |")
+    contenders, title = list(options.only), f"{Path(options.data).name}, {options.clients} clients"
+    columns = {title: measured(values, options.seeds, options.folder, contenders)}
+    values |= {"rounds": min(MADE_UP_ROUNDS, options.rounds), "data": "made-up"}
+    for clients in (options.clients, *(MANY if options.many else ())):
+        few = clients == options.clients
+        names = [name for name in contenders if few or name in OF_MANY]
+        given = values | {"clients": clients}, options.seeds, options.folder, names, MADE_UP
+        columns[f"made up, {MADE_UP:,} nodes, {clients} clients"] = measured(*given)
+    print("\n".join(tables(columns, list(options.only))))
 
 
 if __name__ == "__main__":

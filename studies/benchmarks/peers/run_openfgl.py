@@ -4,15 +4,14 @@ import pickle
 import sys
 import tempfile
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
-from common import CLIENTS, EPOCHS, ROUNDS, SEED, Clock, load
+from common import CLIENTS, EPOCHS, ROUNDS, SEED, Clock, load, stub
 from torch_geometric.data import Data
 
 sys.argv = sys.argv[:1]  # which OpenFGL parses
-sys.modules["torch_sparse"] = ModuleType("torch_sparse")  # imported, and not used by FedAvg
+stub("munkres", "torch_sparse")
 
 from openfgl import config  # noqa: E402
 from openfgl.flcore import trainer  # noqa: E402
