@@ -14,7 +14,7 @@ from dance_flwr.data.graphs.codes import TEST as TEST
 from dance_flwr.data.graphs.codes import TRAIN as TRAIN
 from dance_flwr.data.graphs.codes import UNLABELLED as UNLABELLED
 from dance_flwr.data.graphs.codes import VAL as VAL
-from dance_flwr.data.graphs.edges import EdgeTexts, check_attributes, csr_weights
+from dance_flwr.data.graphs.edges import EdgeTexts, check_attributes
 from dance_flwr.errors import DataError, counted
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ class TextGraph:
         ids: Sequence[str] | None = None,
         name: str = "graph",
         mask_column: int | None = None,
+        **options: Any,
     ) -> "TextGraph":
         """Return the graph of a torch-geometric `Data`, with a text for every node.
 
@@ -128,43 +129,16 @@ class TextGraph:
         class_names : name of class 0, 1, ... of `y`; None = their numbers
         ids : unique ids of the nodes, strings or integers; None = "0", "1", ...
         mask_column : which column of two-dimensional masks is the split
+        options : as in `read_graph`, such as `missing=("NA",)`
 
         Raises
         ------
         DataError : `data` is not a homogeneous graph, a part has another length or type, a node is
             in two masks, a class or a node has no name, or a text cannot be stored
         """
-        from dance_flwr.data.graphs.pyg import arrays_of, checked_names, default_names, renumbered
-
-        arrays = arrays_of(data, mask_column)
-        names = default_names(arrays.labels)
-        if class_names is not None:
-            names = checked_names(class_names, "class_names")
-        if arrays.labels.max() >= len(names) or len(set(names)) != len(names):
-            raise DataError(
-                f"class_names: expected {arrays.labels.max() + 1} different names or more, one per "
-                f"class of data.y, found {list(names)}"
-            )
-        texts = ["" if text is None or text != text else text for text in texts]
-        check_texts(texts)
-        node_ids = checked_names(
-            range(arrays.num_nodes) if ids is None else ids, "ids", numbers=True
-        )
-        ends = arrays.source, arrays.target
-        indptr, indices = csr_from_pairs(*ends, arrays.num_nodes)
-        # Why (decision 23): folders and models number classes by name, so graphs in memory do.
-        ascending = tuple(sorted(names))
-        return cls(
-            name=name,
-            ids=np.array(node_ids, dtype=np.str_),
-            texts=texts,
-            labels=renumbered(arrays.labels, names, ascending),
-            class_names=ascending,
-            indptr=indptr,
-            indices=indices,
-            split=arrays.split,
-            weights=csr_weights((indptr, indices), *ends, arrays.weights),
-            edge_texts=arrays.edge_texts,
+        arguments = {"texts": texts, "class_names": class_names, "ids": ids}
+        return _reader().graph_of_data(  # type: ignore[no-any-return]
+            data, arguments, mask_column, name, options
         )
 
     @classmethod

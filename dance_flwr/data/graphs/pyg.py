@@ -1,15 +1,14 @@
-"""torch-geometric's `Data` and the arrays of a `TextGraph`, in both directions."""
+"""Parts of torch-geometric's `Data` as arrays, and the `Data` of a `TextGraph`."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.data.graphs.edges import EdgeTexts, check_weights, csr_rows, pair_codes
+from dance_flwr.data.graphs.edges import EdgeTexts, csr_rows, pair_codes
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.errors import DataError
 
@@ -19,72 +18,6 @@ if TYPE_CHECKING:  # torch-geometric takes longer to import than torch
 MASKS = ("train_mask", "val_mask", "test_mask")
 
 
-@dataclass(frozen=True)
-class PygArrays:
-    """What a `Data` says of a graph.
-
-    Attributes
-    ----------
-    num_nodes : n
-    source, target : [E] int64, the columns of `edge_index`
-    labels : [n] int64, `y`, -1 where unknown
-    split : [n] uint8: 0 = in no mask, 1, 2, 3 = in `train_mask`, `val_mask`, `test_mask`
-    weights : [E] float32, `edge_weight`, as in `source`; None without the attribute
-    edge_texts : those of the list `edge_text`; None without any
-    """
-
-    num_nodes: int
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    split: NDArray[np.uint8]
-    weights: NDArray[np.float32] | None
-    edge_texts: EdgeTexts | None
-
-
-def arrays_of(data: "Data", mask_column: int | None = None) -> PygArrays:
-    """Read the nodes, edges, labels and masks of a homogeneous graph.
-
-    Raises
-    ------
-    DataError : it is not such a graph, or a part has another shape or type than PyG's own data sets
-    """
-    if found := types_of(data):
-        raise DataError(
-            f"data: expected a torch_geometric.data.Data, found {found}; give "
-            "data.to_homogeneous(), with the texts of the node types in this order"
-        )
-    if not hasattr(data, "edge_index"):
-        raise DataError(
-            f"data: expected a torch_geometric.data.Data, found {type(data).__name__}; make one "
-            "of its edge_index and num_nodes"
-        )
-    n = data.num_nodes
-    if not n:
-        raise DataError("data: expected at least one node, found none; set data.num_nodes")
-    if data.edge_index is None:
-        source = target = np.zeros(0, np.int64)
-    else:
-        source, target = edge_ends(data.edge_index, n, "data")
-    weights, texts = _edge_weight(data, len(source)), _edge_text(data, len(source)) or None
-    if (weights is not None or texts) and in_both_directions(source, target, weights, texts):
-        # PyG stores an undirected graph so; summing both directions would double each weight, and
-        # a text would be there twice.
-        once = source <= target
-        source, target = source[once], target[once]
-        weights = None if weights is None else weights[once]
-        texts = [texts[row] for row in np.flatnonzero(once).tolist()] if texts else None
-    labels = np.full(n, -1, np.int64) if data.y is None else label_codes(data.y, n, "y", "data")
-    if labels.min() < -1:
-        raise DataError(f"data: expected classes from 0, or -1 = unknown, found {labels.min()}")
-    split = mask_codes(data.to_dict(), n, mask_column, "data", "mask_column")
-    return PygArrays(
-        *(n, source, target, labels, split),
-        weights,
-        EdgeTexts.of(source, target, texts) if texts else None,
-    )
-
-
 def types_of(data: object) -> str:
     """Return the types of nodes and edges of a `HeteroData`, in words; "" for other objects."""
     # By name: importing torch-geometric takes longer than torch.
@@ -92,26 +25,6 @@ def types_of(data: object) -> str:
         return ""
     nodes, edges = (listed(getattr(data, f"{of}_types")) for of in ("node", "edge"))
     return f"a HeteroData with nodes of types {nodes or 'none'} and edges {edges or 'none'}"
-
-
-def _edge_weight(data: "Data", size: int) -> NDArray[np.float32] | None:
-    if getattr(data, "edge_weight", None) is None:
-        return None
-    weights = np.asarray(data.edge_weight.detach().cpu(), np.float32)
-    check_weights(weights, size, "data.edge_weight")
-    return weights
-
-
-def _edge_text(data: "Data", size: int) -> list[str]:
-    texts = getattr(data, "edge_text", None)
-    if texts is None:
-        return []
-    if len(texts) != size or not all(isinstance(text, str) for text in texts):
-        raise DataError(
-            f'data.edge_text: expected {size} strings, one per column of edge_index and "" for an '
-            f"edge without a text, found {len(texts)} of {type(texts).__name__}; correct it"
-        )
-    return list(texts)
 
 
 def in_both_directions(
@@ -169,7 +82,8 @@ def data_of(
 
     Parameters
     ----------
-    indptr, indices : neighbour lists; labels : [n] int64; split : [n] uint8, as in `PygArrays`
+    indptr, indices : neighbour lists; labels : [n] int64
+    split : [n] uint8: 0 = in no mask, 1, 2, 3 = in `train_mask`, `val_mask`, `test_mask`
     others : further attributes, such as `ids` and `text`
     """
     import torch
@@ -282,17 +196,12 @@ def edge_ends(
             f"{where}: expected 'edge_index' of shape [2, m], found {list(ends.shape)}; "
             "transpose it"
         )
-    check_ends(ends, num_nodes, where)
-    return ends[0], ends[1]
-
-
-def check_ends(ends: NDArray[np.int64], num_nodes: int, where: str) -> None:
-    """Check that the ends of edges are node numbers."""
     if ends.size and not (ends.min() >= 0 and ends.max() < num_nodes):
         raise DataError(
             f"{where}: expected edges between nodes 0..{num_nodes - 1}, "
             f"found {ends.min()}..{ends.max()}; correct the edges"
         )
+    return ends[0], ends[1]
 
 
 def label_codes(values: Any, num_nodes: int, key: str, where: str) -> NDArray[np.int64]:

@@ -439,12 +439,15 @@ def _weights(
 
 def _edge_texts(values: dict[str, Any], size: int) -> Any:
     """Return "relation: description" of each edge, or the one of both that it has."""
+    if "relation" not in values:  # as it stands
+        texts = values.get("description", pa.array([""] * size, pa.large_string()))
+        return pc.replace_substring(texts, _SENTENCE_BREAK, "\n")
     relations, descriptions = (
         values[role].to_pylist() if role in values else [""] * size
         for role in ("relation", "description")
     )
-    texts = [
-        ": ".join(part.strip() for part in pair if part.strip()).replace(_SENTENCE_BREAK, "\n")
+    joined = [
+        ": ".join(part.strip() for part in pair if part.strip())
         for pair in zip(relations, descriptions, strict=True)
     ]
-    return pa.array(texts, pa.large_string())
+    return pc.replace_substring(pa.array(joined, pa.large_string()), _SENTENCE_BREAK, "\n")

@@ -1,9 +1,8 @@
 """Workbooks (.xlsx) and SQLite databases: every sheet or table is one of nodes or of edges."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,9 @@ def sheets(file: Path) -> list[tuple[str, Table]]:
     """Return the tables in a file by name."""
     read = _workbook if suffix_of(file) == ".xlsx" else _database
     try:
-        names = [name for name, _ in read(file)]
         return [
-            (name, record_table(f"{file}: {name}", "nodes", partial(_records, read, file, name)))
-            for name in names
+            (name, record_table(f"{file}: {name}", "nodes", _records(rows)))
+            for name, rows in read(file)
         ]
     except UserError:
         raise
@@ -37,13 +35,11 @@ def sheets(file: Path) -> list[tuple[str, Table]]:
         raise fault(file, f"a readable {suffix_of(file)[1:]} file", error) from error
 
 
-def _records(read: Callable[[Path], Iterator[Sheet]], file: Path, wanted: str) -> Iterator[Record]:
-    for name, rows in read(file):
-        if name == wanted:
-            names = ["" if name is None else str(name) for name in next(rows, ())]
-            for row in rows:
-                if any(value is not None for value in row):
-                    yield dict(zip(names, row, strict=True))
+def _records(rows: Iterator[tuple[Any, ...]]) -> Iterator[Record]:
+    names = ["" if name is None else str(name) for name in next(rows, ())]
+    for row in rows:
+        if any(value is not None for value in row):
+            yield dict(zip(names, row, strict=True))
 
 
 def _workbook(file: Path) -> Iterator[Sheet]:

@@ -24,6 +24,7 @@ from dance_flwr.data.imports.options import DEFAULTS, Options
 from dance_flwr.data.imports.records import flat, read_object, record_table
 from dance_flwr.data.imports.report import left_out
 from dance_flwr.data.imports.tables import Piece, read_pieces
+from dance_flwr.data.imports.torch_files import given_data
 from dance_flwr.disk import atomic_folder, write_text
 from dance_flwr.errors import DataError
 from dance_flwr.fingerprint import file_sha256
@@ -135,10 +136,9 @@ def graph_of_records(
 ) -> TextGraph:
     """Return the graph of `TextGraph.from_records`."""
     pieces = [
-        Piece(what, Path(what), what, record_table(what, what, partial(map, flat, records)))
+        Piece(what, Path(what), what, record_table(what, what, map(flat, map(dict, rows))))
         for what, rows in (("nodes", nodes), ("edges", edges))
         if rows is not None
-        for records in [list(map(dict, rows))]
     ]
     return _graph(read_pieces(pieces, Options(**options)), name, Options(**options))
 
@@ -146,6 +146,23 @@ def graph_of_records(
 def graph_of_network(graph: Any, name: str, options: Mapping[str, Any]) -> TextGraph:
     """Return the graph of `TextGraph.from_networkx`."""
     return _graph(of_networkx(graph, "NetworkX", "network"), name, Options(**options))
+
+
+def graph_of_data(
+    data: Any,
+    arguments: Mapping[str, Any],
+    mask_column: int | None,
+    name: str,
+    options: Mapping[str, Any],
+) -> TextGraph:
+    """Return the graph of `TextGraph.from_pyg`."""
+    file = given_data(data, **arguments, mask_column=mask_column)
+    of_edges = file.edges[0].names
+    kept = {
+        "edge_text": "append" if "edge_text" in of_edges else "",
+        "edge_weight": "edge_weight" if "edge_weight" in of_edges else "",
+    }
+    return _graph(file, name, Options(**{"unlabelled": (), **kept, **options}))
 
 
 def _rows(frame: Any) -> Any:

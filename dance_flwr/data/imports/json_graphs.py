@@ -1,6 +1,6 @@
 """JSON of graphs, by the layouts of `layouts.toml`, and lists of records in JSON."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +25,31 @@ _ROLES = ("id", "source", "target", "weight")
 _SAID = ("directed", "multigraph", "format_version")  # keys that are read, or say nothing
 
 
-def read_network_json(file: Path) -> GraphFile | None:
-    """Return the graph in a JSON file; None for records, which are a table.
+def read_json_graph(
+    file: Path, options: Options, layouts: Sequence[Record] = LAYOUTS["json"]
+) -> GraphFile | Table:
+    """Return the graph in a JSON file, or the table of its records: a list, the only one, or lines.
 
     Links name nodes by id, in files of D3 by what most ends are: ids, names or places in the list
     of nodes.
     """
-    content = _grouped(_content(file))
-    found = next((layout for layout in LAYOUTS["json"] if _fits(layout, content)), None)
+    try:
+        content = read_json(file, "JSON of a graph", "export it again")
+    except DataError as error:
+        if "Extra data: line 2" in str(error):  # an object in every line
+            return json_lines(file, options)
+        raise
+    grouped = _grouped(content)
+    found = next((layout for layout in layouts if _fits(layout, grouped)), None)
     if found is None:
-        if _record_list(content) is not None:
-            return None
+        if (records := _record_list(content)) is not None:
+            return record_table(file, "nodes", map(flat, records))
         what = "lists 'nodes' and 'links' (or 'edges'), or 'elements' of Cytoscape"
-        raise fault(file, what, "none", "export it again, from NetworkX with node_link_data")
+        advice = "export it again, from NetworkX with node_link_data"
+        if not layouts:
+            what, advice = "a list of objects", "save its records, one per line, as .jsonl"
+        raise fault(file, what, type(content).__name__, advice)
+    content = grouped
     of_edges = next((path for path in found["edges"] if _has(content, path)), found["edges"][0])
     paths = {"nodes": found["nodes"], "edges": of_edges}
     nodes, edges = (
@@ -75,32 +87,6 @@ def read_network_json(file: Path) -> GraphFile | None:
     )
 
 
-def json_records(file: Path, options: Options) -> Table:
-    """Return the table of the records in a JSON file: a list, the only one of an object, or lines.
-
-    Raises
-    ------
-    DataError : there are no records in it
-    """
-    content = _content(file)
-    if content is None:
-        return json_lines(file, options)
-    if (records := _record_list(content)) is None:
-        advice = "save its records, one per line, as .jsonl"
-        raise fault(file, "a list of objects", type(content).__name__, advice)
-    return record_table(file, "nodes", lambda: map(flat, records))
-
-
-def _content(file: Path) -> Any:
-    """Return the content of a JSON file; None if it has an object in every line."""
-    try:
-        return read_json(file, "JSON of a graph", "export it again")
-    except DataError as error:
-        if "Extra data: line 2" in str(error):
-            return None
-        raise
-
-
 def _record_list(content: Any) -> list[Record] | None:
     """Return the records that JSON consists of, or the only list of records in it."""
     lists = [content] if isinstance(content, list) else []
@@ -109,8 +95,6 @@ def _record_list(content: Any) -> list[Record] | None:
             return [content]  # the only line of a file
         lists = [v for k, v in content.items() if isinstance(v, list) and v and k != "nodes"]
     of_records = [one for one in lists if one and all(isinstance(r, dict) for r in one)]
-    if content is None:
-        return []
     return of_records[0] if len(of_records) == 1 else None
 
 

@@ -9,14 +9,21 @@ from dance_flwr.data.graphs.catalogue import CATALOGUE
 from dance_flwr.data.graphs.folder import CLASSES_KEY, EDGES, NODES, declared_classes, is_ours
 from dance_flwr.data.graphs.tables import parquet_table
 from dance_flwr.data.imports.assemble import assemble
-from dance_flwr.data.imports.json_graphs import read_network_json
+from dance_flwr.data.imports.json_graphs import read_json_graph
 from dance_flwr.data.imports.layouts import GraphFile
 from dance_flwr.data.imports.networks import RDF, read_gml, read_notes, read_rdf
 from dance_flwr.data.imports.options import DEFAULTS, Options
 from dance_flwr.data.imports.published import read_published
 from dance_flwr.data.imports.records import fault, suffix_of
 from dance_flwr.data.imports.saved import is_saved, read_saved_dataset
-from dance_flwr.data.imports.tables import files_of, holds_tables, is_table, pieces_of, read_pieces
+from dance_flwr.data.imports.tables import (
+    Piece,
+    files_of,
+    holds_tables,
+    is_table,
+    pieces_of,
+    read_pieces,
+)
 from dance_flwr.data.imports.torch_files import load_data, pyg_data
 from dance_flwr.data.imports.xml_graphs import format_of, read_gexf, read_graphml
 from dance_flwr.fingerprint import file_sha256
@@ -26,10 +33,10 @@ _KNOWN = (
     ".arrow), .graphml, .gexf, .json, .pt, or a saved data set"
 )
 _TORCH = (".pt", ".pth")
-_READERS: dict[str, Callable[[Path, Options], GraphFile | None]] = {
+_READERS: dict[str, Callable[[Path, Options], GraphFile]] = {
     ".graphml": lambda file, _: read_graphml(file),
     ".gexf": lambda file, _: read_gexf(file),
-    **dict.fromkeys((".json", ".cyjs"), lambda file, _: read_network_json(file)),
+    **dict.fromkeys((".json", ".cyjs"), lambda file, options: _read_json(file, options)),
     ".gml": lambda file, options: read_gml(file, options.encoding),
     **dict.fromkeys(RDF, lambda file, options: read_rdf(file, options.label)),
     **dict.fromkeys(
@@ -92,6 +99,13 @@ def read_network(path: Path, options: Options = DEFAULTS) -> GraphFile | None:
     suffix = suffix_of(path)
     suffix = format_of(path) if suffix == ".xml" else suffix
     return _READERS[suffix](path, options) if suffix in _READERS else None
+
+
+def _read_json(file: Path, options: Options) -> GraphFile:
+    found = read_json_graph(file, options)
+    if isinstance(found, GraphFile):
+        return found
+    return read_pieces([Piece(file.name.split(".")[0], file, "", found)], options)
 
 
 def _our_folder(folder: Path, options: Options) -> tuple[GraphFile, Options]:

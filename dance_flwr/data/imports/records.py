@@ -7,7 +7,8 @@ import itertools
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
@@ -22,9 +23,10 @@ from dance_flwr.errors import DataError
 
 Record = dict[str, Any]
 _ROWS = 4096  # of a batch
+_EMPTY = pa.scalar("", pa.large_string())
 # Objects in a record whose entries stand beside the others; those of other objects are `a.b`.
 _PLAIN = ("properties", "metadata")
-_LISTS = (list, tuple, set)
+_LISTS = (list, tuple, set, np.ndarray)
 _LABELS = "labels"  # of Neo4j and Memgraph, in a list
 _KEYS = ("id", "_id", "id_", "node_id", "target", "name")  # of an object that stands for an id
 
@@ -42,7 +44,7 @@ def fault(
 def record_table(
     where: Path | str,
     rows: str,
-    records: Callable[[], Iterable[Record]],
+    records: Iterable[Record],
     names: Iterable[str] = (),
     **more: Any,
 ) -> Table:
@@ -51,24 +53,27 @@ def record_table(
     Parameters
     ----------
     rows : "nodes" or "edges"
-    records : returns all records, from the first; called once, and once for every reading
+    records : read once
     names : columns that come first, with or without a value
     more : as of `Table`
     """
-    every = dict.fromkeys(names)
-    number = 0
-    for number, record in enumerate(records(), 1):
-        every.update(dict.fromkeys(record))
+    every, number, stream = dict.fromkeys(names), 0, iter(records)
+    parts: list[tuple[int, dict[str, Any]]] = []  # rows, and the columns of which they have some
+    while batch := list(itertools.islice(stream, _ROWS)):
+        columns = {name: None for record in batch for name in record}
+        every |= columns
+        number += len(batch)
         check(where, columns=len(every), **{rows: number})
+        parts.append((len(batch), {n: _array([r.get(n) for r in batch]) for n in columns}))
     if rows == "edges" and not number:
         every = every or dict.fromkeys(ENDS[0])  # nothing names the ends
 
     def record_batches(columns: list[str]) -> Iterator[Any]:
-        stream, start = iter(records()), 0
-        while batch := list(itertools.islice(stream, _ROWS)):
-            part = {n: [record.get(n) for record in batch] for n in columns}
-            yield _batch(where, rows, start, len(batch), part)
-            start += len(batch)
+        start = 0
+        for size, part in parts:
+            of_part = {n: part.get(n, pa.repeat(_EMPTY, size)) for n in columns}
+            yield _batch(where, rows, start, size, of_part)
+            start += size
 
     return Table(str(where), list(every), record_batches, rows, **more)
 
@@ -78,7 +83,7 @@ def column_table(where: Path | str, rows: str, size: int, columns: Mapping[str, 
 
     def record_batches(names: list[str]) -> Iterator[Any]:
         for start in range(0, size, _ROWS):
-            part = {n: columns[n][start : start + _ROWS] for n in names}
+            part = {n: _array(columns[n][start : start + _ROWS]) for n in names}
             yield _batch(where, rows, start, min(size - start, _ROWS), part)
 
     return Table(str(where), list(columns), record_batches, rows)
@@ -94,8 +99,7 @@ def network(
 ) -> GraphFile:
     """Return the graph of records in memory; `more` as of `GraphFile`."""
     files = more.pop("files", (Path(where),))
-    of_nodes = record_table(where, "nodes", lambda: nodes)
-    of_edges = record_table(where, "edges", lambda: edges)
+    of_nodes, of_edges = record_table(where, "nodes", nodes), record_table(where, "edges", edges)
     return GraphFile(kind, files, (of_nodes,), (of_edges,), roles or {}, **more)
 
 
@@ -114,11 +118,16 @@ def flat(record: Any) -> Any:
     return entries
 
 
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN, NaT or the NA of pandas, whose comparison is NA, too."""
+    return value is None or str(value != value) in ("True", "<NA>")
+
+
 def as_string(value: Any) -> str:
-    """Return a value as a string; null and NaN become "", 3.0 "3", true and false as in JSON."""
+    """Return a value as a string; a missing one becomes "", 3.0 "3", true and false as in JSON."""
     if isinstance(value, str):
         return value
-    if value is None or value != value:
+    if is_missing(value):
         return ""
     if isinstance(value, bool):
         return str(value).lower()
@@ -127,14 +136,19 @@ def as_string(value: Any) -> str:
 
 
 def _array(values: Any) -> Any:
-    """Return values as an Arrow array of strings, or of lists of strings if one is a list."""
+    """Return values as an Arrow array of strings, or of lists of strings if one is a list.
+
+    Values with half a character stay as they are, as nobody may need them.
+    """
     if isinstance(values, np.ndarray) and values.dtype != object:
         return pa.array(values)
-    if not any(isinstance(value, _LISTS) for value in values):
-        return pa.array(list(map(as_string, values)), pa.large_string())
-    lists = [v if isinstance(v, _LISTS) else [v] * bool(as_string(v)) for v in values]
-    entries = [[_entry(one) for one in some if one is not None] for some in lists]
-    return pa.array(entries, pa.list_(pa.large_string()))
+    with suppress(UnicodeEncodeError):
+        if not any(isinstance(value, _LISTS) for value in values):
+            return pa.array(list(map(as_string, values)), pa.large_string())
+        lists = [v if isinstance(v, _LISTS) else [v] * bool(as_string(v)) for v in values]
+        entries = [[_entry(one) for one in some if one is not None] for some in lists]
+        return pa.array(entries, pa.list_(pa.large_string()))
+    return values
 
 
 def _entry(value: Any) -> str:
@@ -152,12 +166,10 @@ def id_key(names: Iterable[str]) -> str | None:
 def _batch(
     where: Path | str, rows: str, start: int, size: int, columns: Mapping[str, Any]
 ) -> pa.RecordBatch:
-    try:
-        return pa.record_batch({n: _array(values) for n, values in columns.items()})
-    except UnicodeEncodeError as error:
-        found = f"half a character ({error.reason})"
-        place = f"Unicode text in {rows} {start + 1} to {start + size}"
-        raise fault(where, place, found, "correct the text") from error
+    if all(isinstance(values, pa.Array) for values in columns.values()):
+        return pa.record_batch(dict(columns))
+    place = f"Unicode text in {rows} {start + 1} to {start + size}"
+    raise fault(where, place, "half a character", "correct the text")
 
 
 def unused(name: str, names: Iterable[str]) -> str:

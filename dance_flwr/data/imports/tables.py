@@ -14,7 +14,7 @@ from dance_flwr.data.graphs.folder import declared_classes
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.graphs.tables import Table, as_strings, derived, join, parquet_table, readable
 from dance_flwr.data.imports.databases import sheets
-from dance_flwr.data.imports.json_graphs import json_records
+from dance_flwr.data.imports.json_graphs import read_json_graph
 from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, USUAL, GraphFile, Roles
 from dance_flwr.data.imports.options import DEFAULTS, Options
 from dance_flwr.data.imports.records import (
@@ -74,7 +74,9 @@ def open_table(file: Path, options: Options = DEFAULTS, **more: Any) -> Table:
     if suffix in (".jsonl", ".ndjson"):
         return json_lines(file, options)
     if suffix == ".json":
-        return json_records(file, options)
+        table = read_json_graph(file, options, layouts=())
+        assert isinstance(table, Table)
+        return table
     return delimited(file, options, **more)
 
 

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -251,7 +250,7 @@ def json_lines(file: Path, options: Options) -> Table:
     encoding, *_ = encoding_of(file, options.encoding)
     facts = {"encoding": encoding.removesuffix("-sig")}
     with readable(file):
-        return record_table(file, "nodes", partial(_records, file, encoding), facts=facts)
+        return record_table(file, "nodes", _records(file, encoding), facts=facts)
 
 
 def _records(file: Path, encoding: str) -> Iterator[Record]:

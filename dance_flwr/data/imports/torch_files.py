@@ -3,6 +3,7 @@
 import pickle
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from dance_flwr.data.graphs.graph import SPLIT_NAMES
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.graphs.pyg import (
     MASKS,
+    checked_names,
+    default_names,
     edge_ends,
     label_codes,
     mask_codes,
@@ -20,9 +23,10 @@ from dance_flwr.data.graphs.pyg import (
     whole_numbers,
 )
 from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, GraphFile
-from dance_flwr.data.imports.records import column_table, fault, seekable, unused
+from dance_flwr.data.imports.records import column_table, fault, is_missing, seekable, unused
 
 TEXT_KEYS, LABEL_NAME_KEYS = LAYOUTS["pyg"]["texts"], LAYOUTS["pyg"]["class-names"]
+_OF_EDGES = ("edge_weight", "edge_text")
 _REFUSALS = ("Unsupported global: GLOBAL ", "Unsupported class ", "Unsupported operand ")
 
 
@@ -86,11 +90,20 @@ def load_data(file: Path) -> dict[str, Any]:
     return {str(k): v for k, v in content.items()}
 
 
-def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int = 0) -> GraphFile:
+def pyg_data(
+    data: Mapping[str, Any],
+    files: tuple[Path, ...],
+    split_index: int | None = 0,
+    option: str = "--split-index",
+) -> GraphFile:
     """Return the graph of a PyG `Data` object as a mapping; ids are row numbers.
 
     Lists of strings and tensors of whole numbers with one entry per node are columns, `edge_weight`
     and `edge_text` columns of the edges, and masks the split.
+
+    Parameters
+    ----------
+    split_index, option : as `index` and `option` of `mask_codes`
     """
     file, where = files[0], str(files[0])
     texts = next((key for key in (*TEXT_KEYS, *data) if _is_texts(key, data.get(key))), "")
@@ -122,7 +135,7 @@ def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int 
     masks = [key for key in MASKS if data.get(key) is not None]
     if masks:
         roles["split"] = unused("split", nodes)
-        codes = mask_codes(data, n, split_index, where, "--split-index")
+        codes = mask_codes(data, n, split_index, where, option)
         nodes[roles["split"]] = np.array(SPLIT_NAMES, object)[codes].tolist()
     source, target = edge_ends(data.get("edge_index"), n, where)
     edges: dict[str, Any] = {"source": source, "target": target}
@@ -132,7 +145,7 @@ def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int 
     if isinstance(of_edges, list | tuple) and len(of_edges) == m:
         edges["edge_text"] = texts_of(of_edges, f"{where}: 'edge_text'")
     read = {*nodes, *masks, *edges, *LABEL_NAME_KEYS, "edge_index", "num_nodes"}
-    others = [key for key in data if key not in read]
+    others = [key for key, value in data.items() if value is not None and key not in read]
     return GraphFile(
         "PyG Data",
         files,
@@ -147,6 +160,47 @@ def pyg_data(data: Mapping[str, Any], files: tuple[Path, ...], split_index: int 
             "edges": [key for key in others if key.startswith("edge_")],
         },
     )
+
+
+def given_data(
+    data: Any, texts: Sequence[Any], ids: Any, class_names: Any, mask_column: int | None
+) -> GraphFile:
+    """Return the graph of a `Data` in memory with these texts, ids and names of classes.
+
+    Raises
+    ------
+    DataError : it is no `Data`, or a part of it does not fit
+    """
+    import torch
+
+    found = types_of(data) or ("" if hasattr(data, "edge_index") else type(data).__name__)
+    if found:
+        advice = (
+            "give data.to_homogeneous(), with the texts of the node types in this order"
+            if types_of(data)
+            else "make one of its edge_index and num_nodes"
+        )
+        raise fault("data", "a torch_geometric.data.Data", found, advice)
+    if not (n := data.num_nodes):
+        raise fault("data", "at least one node", "none", "set data.num_nodes")
+    if len(texts) != n:
+        raise fault("texts", f"one for each of {n} nodes", len(texts), "correct them")
+    parts = {key: data.get(key) for key in ("y", "edge_index", *_OF_EDGES, *MASKS)}
+    if parts["y"] is None:
+        parts["y"] = torch.full((n,), -1)
+    if parts["edge_index"] is None:
+        parts["edge_index"] = torch.zeros((2, 0), dtype=torch.int64)
+    if class_names is None:
+        class_names = default_names(label_codes(parts["y"], n, "y", "data"))
+    parts[LABEL_NAME_KEYS[0]] = checked_names(class_names, "class_names")
+    parts["ids"] = list(checked_names(range(n) if ids is None else ids, "ids", numbers=True))
+    parts[TEXT_KEYS[0]] = texts_of(list(texts), "texts")
+    source = pyg_data(parts, (Path("data"),), mask_column, "mask_column")
+    if others := source.left_out["edges"]:
+        what = "a value for each column of edge_index"
+        raise fault("data", what, f"others in {listed(others)}", "correct them")
+    roles = {**source.roles, "id": "ids"}
+    return replace(source, files=(), roles=roles)
 
 
 def _is_texts(key: str, value: Any) -> bool:
@@ -171,13 +225,15 @@ def _is_numbers(key: str, value: Any, n: int) -> bool:
 
 
 def texts_of(values: Any, where: str) -> list[str]:
-    """Return a list of texts; None becomes ""."""
-    entries = values if isinstance(values, list | tuple) else [values]
-    wrong = next((entry for entry in entries if not isinstance(entry, str | None)), None)
-    if wrong is not None or entries is not values:
-        found = type(values if wrong is None else wrong).__name__
-        raise fault(where, "a list of texts", found, "convert it")
-    return [entry or "" for entry in entries]
+    """Return a list of texts; missing ones become ""."""
+    if not isinstance(values, list | tuple):
+        raise fault(where, "a list of texts", type(values).__name__, "convert it")
+    texts = ["" if is_missing(entry) else entry for entry in values]
+    for row, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            what = f"a text at place {row} of the list"
+            raise fault(where, what, repr(text)[:80], "convert it")
+    return texts
 
 
 def label_names(labels: NDArray[np.int64], classes: Sequence[str], where: str) -> list[str]:

@@ -5,7 +5,6 @@ NetworkX's own readers ignore defaults of keys and refuse graphs with directed a
 
 import re
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
@@ -165,11 +164,10 @@ class _Reader:
 
     def _table(self, rows: str) -> Table:
         columns, defaults = self.columns(rows), self.attributes[rows]
-
-        def records() -> Iterator[Record]:
-            for record in self.records[rows]:
-                yield {n: record.get(key, defaults.get(n, "")) for n, key in columns.items()}
-
+        records = (
+            {n: record.get(key, defaults.get(n, "")) for n, key in columns.items()}
+            for record in self.records[rows]
+        )
         return record_table(self.file, rows, records, columns)
 
     def _declared(self, version: str, encoding: str | None, standalone: int) -> None:

@@ -105,11 +105,11 @@ def test_a_graph_of_pyg_that_is_directed_has_its_reciprocal_edges_summed():
 @pytest.mark.parametrize(
     ("attribute", "value", "message"),
     [
-        ("edge_weight", torch.tensor([1.0]), r"expected 2 weights of edges, found \[1\]"),
-        ("edge_weight", torch.tensor([1.0, -1.0]), "found -1.0 in row 2; correct it"),
-        ("edge_weight", torch.tensor([torch.nan, 1.0]), "found nan in row 1"),
-        ("edge_text", ["a"], "expected 2 strings, one per column of edge_index"),
-        ("edge_text", ["a", None], "expected 2 strings"),
+        ("edge_weight", torch.tensor([1.0]), "column of edge_index, found others in edge_weight"),
+        ("edge_weight", torch.tensor([1.0, -1.0]), "row 2: expected a number of at least 0"),
+        ("edge_weight", torch.tensor([torch.nan, 1.0]), "row 1: expected a number"),
+        ("edge_text", ["a"], "column of edge_index, found others in edge_text"),
+        ("edge_text", ["a", 3], "'edge_text': expected a text at place 2 of the list, found 3"),
     ],
 )
 def test_attributes_of_pyg_that_do_not_fit_are_refused(attribute, value, message):

@@ -10,6 +10,8 @@ from torch_geometric.data import Data, HeteroData
 from dance_flwr.data.graphs.graph import TEST, TRAIN, VAL, TextGraph
 from dance_flwr.errors import DataError
 
+pytestmark = pytest.mark.filterwarnings("ignore:data: ")  # of what looks like no text
+
 
 @st.composite
 def data_and_names(draw):
@@ -92,20 +94,28 @@ def both_masks():
 REFUSED = {
     "a list": ([], {}, "expected a torch_geometric.data.Data, found list; make one"),
     "no nodes": (Data(), {}, "at least one node"),
-    "texts": (Data(num_nodes=2), {"texts": ["one"]}, "expected 2 entries of texts"),
-    "a number": (Data(num_nodes=2), {"texts": ["one", 2]}, "expected strings, found 2 for node 1"),
-    "half a character": (Data(num_nodes=2), {"texts": ["", "a\ud800"]}, "at 1 of node 1"),
+    "texts": (Data(num_nodes=2), {"texts": ["one"]}, "expected one for each of 2 nodes, found 1"),
+    "a number": (
+        Data(num_nodes=2),
+        {"texts": ["one", 2]},
+        "expected a text at place 2 of the list, found 2",
+    ),
+    "half a character": (
+        Data(num_nodes=2),
+        {"texts": ["", "a\ud800"]},
+        "in nodes 1 to 2, found half a char",
+    ),
     "several labels": (Data(num_nodes=2, y=torch.eye(2)), {}, "several labels per node"),
     "a label below": (Data(num_nodes=2, y=torch.tensor([0, -2])), {}, "found -2"),
     "class names": (
         Data(num_nodes=2, y=torch.tensor([0, 1])),
         {"class_names": ["one"]},
-        "expected 2 different names",
+        "in -1..0, as there are 1 class names",
     ),
     "an edge": (Data(num_nodes=2, edge_index=torch.tensor([[0], [2]])), {}, "between nodes 0..1"),
     "half a node": (Data(num_nodes=2, edge_index=torch.full((2, 1), 0.5)), {}, "whole numbers"),
     "two masks": (both_masks(), {}, "node 0 of test_mask also in train_mask"),
-    "ids": (Data(num_nodes=2), {"ids": ["a", "a"]}, "unique node ids"),
+    "ids": (Data(num_nodes=2), {"ids": ["a", "a"]}, "row 2: expected unique ids, found 'a'"),
     "no id": (Data(num_nodes=2), {"ids": ["a", ""]}, "ids: expected .* found '' at place 1"),
     "no id once stored": (Data(num_nodes=2), {"ids": ["a", "\0"]}, "ids: .* found '\\\\x00' at"),
     "an id of no text": (Data(num_nodes=2), {"ids": ["a", None]}, "ids: .* found None at place 1"),

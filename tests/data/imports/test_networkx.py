@@ -4,6 +4,7 @@ import json
 from functools import partial
 
 import networkx as nx
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -140,5 +141,8 @@ def test_graphs_in_memory_follow_the_rules_of_files():
         assert drawn(graph) == "1: 'one' x, 2: '', 3: 'three' | 1-2, 2-3 | x"
     alone = [{"id": "a", "text": "t", "references": ["b"]}, {"id": "b", "text": "u"}]
     assert drawn(TextGraph.from_records(alone)) == "a: 't', b: 'u' | a-b | "
+    alone[0] |= {"text": pd.NA, "references": np.array(["b"])}
+    alone[1]["text"] = pd.NaT
+    assert drawn(TextGraph.from_records(alone)) == "a: '', b: '' | a-b | "
     with pytest.raises(DataError, match="'nothing', found key, title, kind"):
         TextGraph.from_records(records, links, **{**options, "text": "nothing"})

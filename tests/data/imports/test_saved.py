@@ -206,7 +206,7 @@ CASES = {
         for changes, part in (
             ({"raw_texts": None}, "node texts.*--text"),
             ({"y": torch.zeros(4, 2, dtype=torch.int64)}, r"4 labels.*\[4, 2\]"),
-            ({"raw_texts": ["a", "b", "c", 4]}, "texts.*int"),
+            ({"raw_texts": ["a", "b", "c", 4]}, "texts.*a text at place 4.*found 4"),
             ({"raw_texts": ["a"]}, "a text for each of 4 nodes.*found 1"),
             ({"raw_texts": ["a", "b", "c", "\ud800"]}, "half a character"),
             ({"y": torch.tensor([0, 1, 2, 0])}, r"-1\.\.1.*0\.\.2"),
