@@ -10,7 +10,7 @@ from dance_flwr_studies.engine.folder import FACTS, Study, read_json, run_name, 
 from dance_flwr_studies.engine.llm_rows import NEEDS, stamp
 from dance_flwr_studies.engine.worker import Task, perform
 from dance_flwr_studies.protocols.token_claim import Verdict, judge
-from study_support.rows import cells_of, row_of, table_rows
+from study_support.rows import ASKED, cells_of, ledgers, row_of, table_rows
 from support.counted_method import QUESTIONS, register
 from support.graphs import SMALL
 
@@ -20,7 +20,6 @@ from dance_flwr.methods import get_spec
 from dance_flwr.runs.token_ledgers import llm_tokens
 
 TOKENS = get_experiment("tokens")
-ASKED = ("fresh_prompt", "cached_prompt", "fresh_completion", "cached_completion")
 
 
 @pytest.fixture
@@ -39,19 +38,11 @@ def asked(row, tokens, *, tokeniser="words", digest="d" * 64):
     """A row whose run asked a language model: tokens are split among the four counts."""
     parts = [tokens // 2, tokens // 4, tokens // 8]
     counts = dict(zip(ASKED, [*parts, tokens - sum(parts)], strict=True))
-    calls = dict.fromkeys(("fresh_calls", "cached_calls", "failed_calls", "capped_calls"), 1)
-    ledgers = {
-        "encoder": {"fresh": 1000, "cached": 0, "clients": {}},
-        "evidence": {
-            **{"chunks": 30, "tokens": 900, "distinct_chunks": 10, "distinct_tokens": 300},
-            "clients": {},
-        },
-        "llm": {**counts, **calls, "models": ["m"], "tokenisers": [tokeniser], "clients": {}},
-    }
+    made = ledgers(True, **counts, models=["m"], tokenisers=[tokeniser])
     facts = row.result["facts"] | {
         "llm": {"backend": row.config["llm.backend"], "cache_sha256": digest}
     }
-    return replace(row, result=row.result | {"tokens": ledgers, "facts": facts})
+    return replace(row, result=row.result | {"tokens": made, "facts": facts})
 
 
 def summaries(tokens, accuracy=0.8, **options):
@@ -152,15 +143,6 @@ def test_the_main_table_prints_the_papers_number_until_an_endpoint_answered(riva
     assert first == ["llm4rgnn", "full", "90.00 ± 0.00", "87.26 ± 0.32"]
 
 
-def test_an_old_row_without_ledgers_is_read(rival):
-    rows = [row_of(cell, 0.8) for cell in cells("dance", "fedavg-full")]
-    assert all("tokens" not in row.result for row in rows)
-    section = TOKENS.render(rows)
-    assert not table_rows(section, "fedavg-full")
-    assert "each chunk once" not in str(section.parts)
-    assert table_rows(section, "dance")[0][-2:] == ["90.0", "36.0"]
-
-
 def test_a_run_records_its_back_end_its_tokens_and_the_digest_of_its_cache(
     tiny, tmp_path, monkeypatch
 ):
@@ -181,7 +163,7 @@ def test_a_run_records_its_back_end_its_tokens_and_the_digest_of_its_cache(
         *("stub", ["stub 1"]),
         ["words"],
     )
-    assert ledger["fresh_calls"] == 3 * QUESTIONS and ledger["clients"]["fresh_calls"] == [3] * 3
+    assert ledger["fresh_calls"] == 3 * QUESTIONS
     # The replies are the same: their digest is, and only fresh counts differ.
     assert again.result["facts"]["llm"] == facts and len(facts["cache_sha256"]) == 64
     assert again.result["tokens"]["llm"]["cached_calls"] == 3 * QUESTIONS

@@ -116,6 +116,21 @@ class Request:
             values["rounds"] = self.rounds
         return parse(values | dict(self.overrides))
 
+    def cells(
+        self,
+        dataset: str,
+        method: str,
+        labels: Mapping[str, Label],
+        settings: Mapping[str, Value] | None = None,
+        rules: str = "",
+    ) -> "list[Cell]":
+        """Return a cell for each seed; `labels` stand beside data set, method and seed."""
+        shared: dict[str, Label] = {"dataset": dataset_name(dataset), "method": method, **labels}
+        return [
+            Cell({**shared, "seed": seed}, self.config(dataset, method, seed, settings, rules))
+            for seed in self.seeds
+        ]
+
 
 @dataclass(frozen=True)
 class Picture:

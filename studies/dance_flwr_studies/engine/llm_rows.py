@@ -53,8 +53,7 @@ def stamp(row: Row) -> str:
 
 def _recorded(row: Row) -> bool:
     digest = row.result.get("facts", {}).get("llm", {}).get("cache_sha256")
-    tokens = row.result.get("tokens")
-    return bool(digest and tokens and llm_tokens(tokens))
+    return bool(digest and llm_tokens(row.result["tokens"]))
 
 
 def results(rows: Sequence[Row]) -> tuple[list[Row], str]:

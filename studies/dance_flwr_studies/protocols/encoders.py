@@ -45,18 +45,13 @@ HOW = (
 
 def _cells(request: Request) -> list[Cell]:
     encoder = Path(str(request.overrides.get("encoder", RunConfig().encoder))).name
-    return [
-        Cell(
-            {"dataset": dataset_name(dataset), "encoder": encoder, "method": method}
-            | {"variant": variant, "seed": seed},
-            request.config(
-                dataset, method, seed, {**BY_SITE.get(dataset_name(dataset), {}), **settings}
-            ),
-        )
-        for dataset in request.datasets
-        for variant, (method, settings) in VARIANTS.items()
-        for seed in request.seeds
-    ]
+    cells: list[Cell] = []
+    for dataset in request.datasets:
+        site = BY_SITE.get(dataset_name(dataset), {})
+        for variant, (method, settings) in VARIANTS.items():
+            labels: dict[str, Label] = {"encoder": encoder, "variant": variant}
+            cells += request.cells(dataset, method, labels, {**site, **settings})
+    return cells
 
 
 def _render(rows: Sequence[Row]) -> Section:

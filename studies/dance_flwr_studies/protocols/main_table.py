@@ -105,15 +105,12 @@ def method_cells(
     Other experiments share these runs.
     """
     changes = ablation.VARIANTS[variant] if variant else {}
-    cells = []
+    named: dict[str, Label] = {"variant": variant} if variant else {}
+    cells: list[Cell] = []
     for ratio in ratios if get_spec(method).card.by_ratio else ("full",):
         # A method without a ratio keeps the default ratio: its run has one name.
         settings = dict(changes) if ratio == "full" else {"condensation-ratio": ratio, **changes}
-        for seed in request.seeds:
-            labels: dict[str, Label] = {"dataset": dataset_name(dataset), "method": method}
-            labels |= {"variant": variant} if variant else {}
-            labels |= {"ratio": ratio, "seed": seed}
-            cells.append(Cell(labels, request.config(dataset, method, seed, settings)))
+        cells += request.cells(dataset, method, {**named, "ratio": ratio}, settings)
     return cells
 
 

@@ -6,7 +6,7 @@ of signs, without a verdict.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from scipy.stats import t as student
@@ -160,12 +160,8 @@ def _cells_of(request: Request, dataset: str) -> Iterator[Cell]:
         for seeds, variant in ((seeds, name) for seeds, names in parts for name in names):
             method, settings = VARIANTS[variant]
             values = {**BY_SITE.get(name, {}), **REGIMES[regime], **settings}
-            labels: dict[str, Label] = {"dataset": name, "method": method}
-            labels |= {"regime": regime, "variant": variant}
-            for seed in seeds:
-                if seed in request.seeds:
-                    config = request.config(dataset, method, seed, values)
-                    yield Cell({**labels, "seed": seed}, config)
+            asked = replace(request, seeds=tuple(seed for seed in seeds if seed in request.seeds))
+            yield from asked.cells(dataset, method, {"regime": regime, "variant": variant}, values)
 
 
 Place = tuple[str, str]  # (data set, regime)

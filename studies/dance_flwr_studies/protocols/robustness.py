@@ -1,15 +1,14 @@
 """DANCE beside fedavg-full over numbers of clients, backbones, and ways to divide the graph."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from dance_flwr.config.options import Value
-from dance_flwr_studies.engine.cells import Experiment, Label, Row, Section
+from dance_flwr_studies.engine.cells import Experiment, Row, Section
 from dance_flwr_studies.protocols.variants import (
     REFERENCE,
     SEED_TEXT,
     Point,
-    choices,
     find,
     gain_text,
     point_cells,
@@ -19,34 +18,23 @@ from dance_flwr_studies.reports.significance import MARGIN
 from dance_flwr_studies.reports.tables import Group, by_label, groups
 from dance_flwr_studies.reports.verdicts import Expected, expect, verdict
 
-COUNTS = (3, 5, 10, 20)
-BACKBONES = ("gcn", "gat", "sage", "gin", "appnp", "sgc")
-DIVISIONS: dict[str, dict[str, Value]] = {
+COUNTS: list[Point] = [({"clients": count}, {"clients": count}) for count in (3, 5, 10, 20)]
+BACKBONES: list[Point] = [
+    ({"backbone": name}, {"backbone": name})
+    for name in ("gcn", "gat", "sage", "gin", "appnp", "sgc")
+]
+_DIVISIONS: dict[str, dict[str, Value]] = {
     "louvain": {"partition": "louvain"},
     "metis": {"partition": "metis"},
     "label-dirichlet 1.0": {"partition": "label-dirichlet", "dirichlet-alpha": 1.0},
     "label-dirichlet 0.1": {"partition": "label-dirichlet", "dirichlet-alpha": 0.1},
     "random": {"partition": "random"},
 }
-
-
-def _count_points() -> list[Point]:
-    return [({"clients": count}, {"clients": count}) for count in COUNTS]
-
-
-def _backbone_points() -> list[Point]:
-    names = [name for name in BACKBONES if name in choices("backbone")]
-    return [({"backbone": name}, {"backbone": name}) for name in names]
-
-
-def _division_points() -> list[Point]:
-    points: list[Point] = []
-    for division, settings in DIVISIONS.items():
-        labels: dict[str, Label] = {"division": division, "partition": str(settings["partition"])}
-        # A setting that is a label needs no note in the names of groups.
-        labels["dirichlet-alpha"] = float(settings.get("dirichlet-alpha", 0.0))
-        points.append((labels, settings))
-    return points
+# A setting that is a label needs no note in the names of groups.
+DIVISIONS: list[Point] = [
+    ({"division": name, "dirichlet-alpha": 0.0, **settings}, settings)
+    for name, settings in _DIVISIONS.items()
+]
 
 
 def _render(how: str, label: str, rows: Sequence[Row]) -> Section:
@@ -72,14 +60,14 @@ def _verdict(label: str, rows: Sequence[Row]) -> str:
 
 
 def _experiment(
-    names: tuple[str, str], question: str, how: str, label: str, points: Callable[[], list[Point]]
+    names: tuple[str, str], question: str, how: str, label: str, points: Sequence[Point]
 ) -> Experiment:
     name, title = names
     return Experiment(
         name=name,
         title=title,
         question=question,
-        cells=lambda request: point_cells(request, points(), request.methods),
+        cells=lambda request: point_cells(request, points, request.methods),
         render=partial(_render, f"{how} {SEED_TEXT}", label),
         verdict=partial(_verdict, label),
         methods=(REFERENCE, "dance"),
@@ -92,14 +80,14 @@ CLIENTS = _experiment(
     "figure).",
     "Clients are Louvain communities of one graph.",
     "clients",
-    _count_points,
+    COUNTS,
 )
 BACKBONE = _experiment(
     ("backbone", "Backbones"),
     "DANCE is robust to the graph backbone (an appendix of the paper, which prints no numbers).",
     "Settings are those of the main table and were not tuned per backbone.",
     "backbone",
-    _backbone_points,
+    BACKBONES,
 )
 NON_IID = _experiment(
     ("non-iid", "Non-IID data"),
@@ -107,5 +95,5 @@ NON_IID = _experiment(
     "Communities (louvain, metis) keep edges and skew labels a little; label-dirichlet skews "
     "labels by its concentration, the lower the more; random does neither and cuts most edges.",
     "division",
-    _division_points,
+    DIVISIONS,
 )

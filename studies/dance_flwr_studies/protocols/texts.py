@@ -39,7 +39,7 @@ HOW = (
 
 
 def _cells(request: Request) -> list[Cell]:
-    cells = []
+    cells: list[Cell] = []
     for dataset in request.datasets:
         name = dataset_name(dataset)
         # On sites the regime alone in which texts mislead.
@@ -50,12 +50,8 @@ def _cells(request: Request) -> list[Cell]:
             ]
             for rule, ratio, of, settings in (*points, ("all", ALL, method, reads)):
                 values = {**BY_SITE.get(name, {}), **REGIMES[regime], **settings}
-                labels: dict[str, Label] = {"dataset": name, "method": of, "regime": regime}
-                labels |= {"ratio": ratio, "rule": rule}
-                cells += [
-                    Cell({**labels, "seed": seed}, request.config(dataset, of, seed, values))
-                    for seed in request.seeds
-                ]
+                labels: dict[str, Label] = {"regime": regime, "ratio": ratio, "rule": rule}
+                cells += request.cells(dataset, of, labels, values)
     return cells
 
 

@@ -93,8 +93,6 @@ def judge(dance: Sequence[Row], rival: Sequence[Row]) -> Verdict:
 
 def llm_total(row: Row) -> float | None:
     """Return tokens of the language model, prompts and replies, fresh and cached; None for none."""
-    if "tokens" not in row.result:
-        return None
     return float(llm_tokens(row.result["tokens"])) or None
 
 

@@ -10,8 +10,15 @@ from functools import partial
 
 from dance_flwr.config.options import Value
 from dance_flwr.llm.config import CORE
-from dance_flwr_studies.engine.cells import Cell, Experiment, Label, Request, Row, Section
-from dance_flwr_studies.engine.cells import dataset_name as short_name
+from dance_flwr_studies.engine.cells import (
+    Cell,
+    Experiment,
+    Label,
+    Request,
+    Row,
+    Section,
+    dataset_name,
+)
 from dance_flwr_studies.engine.llm_rows import stamp
 from dance_flwr_studies.protocols.main_table import every_ratio
 from dance_flwr_studies.protocols.token_claim import (
@@ -54,12 +61,10 @@ def _cells(request: Request) -> list[Cell]:
     if summaries != CORE:
         return cells
     for dataset in request.datasets:
-        largest = max(request.ratios or paper.main_ratios(short_name(dataset)))
+        largest = max(request.ratios or paper.main_ratios(dataset_name(dataset)))
+        labels: dict[str, Label] = {"variant": SUMMARIES, "ratio": largest}
         settings: dict[str, Value] = {"condensation-ratio": largest, "llm.summaries": CORE}
-        for seed in request.seeds:
-            labels: dict[str, Label] = {"dataset": short_name(dataset), "method": "dance"}
-            labels |= {"variant": SUMMARIES, "ratio": largest, "seed": seed}
-            cells.append(Cell(labels, plain.config(dataset, "dance", seed, settings)))
+        cells += plain.cells(dataset, "dance", labels, settings)
     return cells
 
 
@@ -105,27 +110,18 @@ def _evidence_table(compared: Sequence[Group]) -> str:
     return markdown(headings, lines, 2)
 
 
-def encoder_total(row: Row) -> float | None:
+def encoder_total(row: Row) -> float:
     """Return tokens of all texts that the encoder read, each once."""
-    if "tokens" in row.result:
-        return float(row.result["tokens"]["encoder"]["fresh"])
-    return float(sum(row.result["encoder_tokens"]))
+    return float(row.result["tokens"]["encoder"]["fresh"])
 
 
 def evidence_total(row: Row) -> float | None:
     """Return tokens of the evidence of all refreshes of a run; None without evidence."""
-    if "tokens" in row.result:
-        return float(row.result["tokens"]["evidence"]["tokens"]) or None
-    if not row.result["per_condensed_node"].get("nodes_per_round"):
-        return None
-    counts = row.result.get("counts_per_round", {})
-    return float(counts.get("evidence-tokens", 0.0) * row.result["rounds"]) or None
+    return float(row.result["tokens"]["evidence"]["tokens"]) or None
 
 
 def distinct_total(row: Row) -> float | None:
-    """Return tokens of the chunks that were evidence at least once; None without a ledger."""
-    if "tokens" not in row.result:
-        return None
+    """Return tokens of the chunks that were evidence at least once; None without any."""
     return float(row.result["tokens"]["evidence"]["distinct_tokens"]) or None
 
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from dance_flwr.config.options import Value, choices_of
-from dance_flwr.config.tree import flat_fields
+from dance_flwr.config.options import Value
 from dance_flwr.methods import get_spec
 from dance_flwr_studies.engine.cells import Cell, Label, Request, dataset_name
 from dance_flwr_studies.reports import paper_values as paper
-from dance_flwr_studies.reports.tables import Group, Stat, stat_of
+from dance_flwr_studies.reports.tables import Group, stat_of
 
 RATIO: Mapping[str, Value] = {"condensation-ratio": 0.08}  # of studies that do not vary it
 # Data sets that are divided by their column `site`: the largest maintainer teams of at most 700
@@ -28,14 +27,12 @@ def variant_cells(
 ) -> list[Cell]:
     """Return one cell per seed at a point, at the data set's largest condensation ratio."""
     labels, settings = point
-    shared: dict[str, Label] = {"dataset": dataset_name(dataset), "method": method, **labels}
+    values = dict(settings)
     # --set may ask for another ratio: no label names it, and tables print it.
-    ratio = {} if "condensation-ratio" in request.overrides else ratio_setting(dataset, method)
-    values = ratio | dict(settings)
-    return [
-        Cell({**shared, "seed": seed}, request.config(dataset, method, seed, values, rules))
-        for seed in request.seeds
-    ]
+    if get_spec(method).card.by_ratio and "condensation-ratio" not in request.overrides:
+        largest = paper.main_ratios(dataset_name(dataset))[0]
+        values = {"condensation-ratio": largest, **values}
+    return request.cells(dataset, method, labels, values, rules)
 
 
 def point_cells(
@@ -51,32 +48,16 @@ def point_cells(
     ]
 
 
-def ratio_setting(dataset: str, method: str) -> dict[str, Value]:
-    """Return the main table's largest ratio as a setting; empty if the method has none."""
-    if not get_spec(method).card.by_ratio:
-        return {}
-    return {"condensation-ratio": paper.main_ratios(dataset_name(dataset))[0]}
-
-
-def choices(key: str) -> tuple[str, ...]:
-    """Return the accepted values of a configuration key."""
-    return choices_of(flat_fields()[key])
-
-
-def gain(group: Group, reference: Group, metric: str) -> Stat:
-    """Return metric(group) - metric(reference) over the seeds that both have."""
-    theirs = reference.by_seed(metric)
-    differences = [
-        value - theirs[seed] for seed, value in group.by_seed(metric).items() if seed in theirs
-    ]
-    return stat_of(differences, len(group.rows))
-
-
 def gain_text(group: Group | None, reference: Group | None) -> str:
-    """Return the gain in test accuracy in points; empty where there is nothing to compare."""
+    """Return the gain in test accuracy over the seeds that both have, in points.
+
+    Empty where there is nothing to compare.
+    """
     if group is None or reference is None or group is reference:
         return ""
-    return gain(group, reference, "test_accuracy").points
+    mine, theirs = (side.by_seed("test_accuracy") for side in (group, reference))
+    differences = [value - theirs[seed] for seed, value in mine.items() if seed in theirs]
+    return stat_of(differences, len(group.rows)).points
 
 
 def find(compared: Sequence[Group], **labels: Label) -> Group | None:

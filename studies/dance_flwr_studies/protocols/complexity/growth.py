@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from dance_flwr.dance.model import DanceModel
 from dance_flwr.dance.state import CONDENSATION, PLAN, RunFolder
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.dance.client import Dance
-from dance_flwr.metrics import COUNTS, PHASES
+from dance_flwr.metrics import PHASES
 from dance_flwr.seeding import seeded
 from dance_flwr_studies.engine.cells import Label
 from dance_flwr_studies.protocols.complexity.synthetic_client import (
@@ -36,8 +37,7 @@ _REPEATS = 2  # of a condensation and the rounds after it; one more measures mem
 _EVERY = DanceConfig().text_refresh_every
 _SAMPLE_SECONDS = 0.002
 _STATUS = Path("/proc/self/status")
-
-
+_PHASES = (*PHASES, "total")
 _BASE = Scale()
 
 
@@ -84,7 +84,8 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
 
     Returns
     -------
-    "sizes"; "scale", the fixed quantities; "repeats"; and per size what `Cost` has
+    "sizes", "seconds" by phase, "bytes", "memory" and "survey_memory", each a list by size of what
+    `cost_of` returns
     """
     series = SERIES[str(labels["series"])]
     sizes = [int(size) for size in str(labels["sizes"]).split()]
@@ -96,43 +97,11 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
             _in_fresh_process(cost_of, scale, folder)
             for scale, folder in zip(scales, folders, strict=True)
         ]
-    phases = (*PHASES, "total")
     return {
         "sizes": sizes,
-        "scale": vars(series.base),
-        "repeats": _REPEATS,
-        "seconds": {phase: [cost.seconds[phase] for cost in costs] for phase in phases},
-        "counts": {name: [cost.counts[name] for cost in costs] for name in COUNTS},
-        **{
-            name: [getattr(cost, name) for cost in costs]
-            for name in ("period", "ordinary", "condensing", "bytes", "memory", "survey_memory")
-        },
+        "seconds": {name: [cost["seconds"][name] for cost in costs] for name in _PHASES},
+        **{name: [cost[name] for cost in costs] for name in ("bytes", "memory", "survey_memory")},
     }
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a round costs, with its share of a node condensation.
-
-    Attributes
-    ----------
-    seconds : phase -> ordinary round + (round that condenses - ordinary round) / period;
-        "total" in CPU seconds
-    ordinary, condensing : CPU seconds of an ordinary round, the mean over the rounds between two
-        condensations with their share of a selection of evidence, and of one that condenses nodes
-    bytes : written per round, likewise shared out
-    memory, survey_memory : peak anonymous bytes of the process in ordinary rounds, and in one that
-        condenses; 0 where the system does not say
-    """
-
-    period: int
-    seconds: dict[str, float]
-    ordinary: float
-    condensing: float
-    bytes: float
-    memory: int
-    survey_memory: int
-    counts: dict[str, int]
 
 
 def prepare_clients(scales: Sequence[Scale], folders: Sequence[Path]) -> None:
@@ -144,10 +113,18 @@ def prepare_clients(scales: Sequence[Scale], folders: Sequence[Path]) -> None:
         rounds.data.inputs(rounds.data.training_graph, rounds.model.backbone)
 
 
-def cost_of(scale: Scale, folder: Path) -> Cost:
+def cost_of(scale: Scale, folder: Path) -> dict[str, Any]:
     """Measure the rounds of a prepared client.
 
     A condensation and the rounds after it are repeated; the least seconds count.
+
+    Returns
+    -------
+    "seconds" : phase -> ordinary round + (round that condenses - ordinary round) / period, in CPU
+        seconds; an ordinary round is the mean over those between two condensations
+    "bytes" : written per round, likewise shared out
+    "memory", "survey_memory" : peak anonymous bytes of the process in ordinary rounds, and in one
+        that condenses; 0 where the system does not say
     """
     torch.set_num_threads(1)
     rounds, period = _Rounds(scale, folder), scale.period
@@ -157,38 +134,25 @@ def cost_of(scale: Scale, folder: Path) -> Cost:
     for start in starts[:-1]:
         heavy.append(rounds.train(start))
         plain.append([rounds.train(start + step) for step in after])
-    light = rounds.stored()
-    heavy_bytes = rounds.condensation_bytes()
+    light, heavy_bytes = rounds.stored(), rounds.condensation_bytes()
     # In rounds of their own, as the thread that samples would slow the timed ones.
-    with peak_memory() as condensing_memory:
+    with peak_memory() as survey_memory:
         heavy.append(rounds.train(starts[-1]))
     with peak_memory() as memory:
         plain.append([rounds.train(starts[-1] + step) for step in after])
-    # The least: whatever disturbs a measurement adds to it.
-    condensing = _least(heavy)
-    # Evidence is selected in other places of each repeat, so only their means can be compared.
-    ordinary = _least([_mean(repeat) for repeat in plain])
-    seconds = {
-        name: value + max(condensing[name] - value, 0) / period for name, value in ordinary.items()
+    seconds = {}
+    for name in _PHASES:
+        # The least: whatever disturbs a measurement adds to it. Evidence is selected in other
+        # places of each repeat, so only their means can be compared.
+        condensing = min(cost[name] for cost in heavy)
+        ordinary = min(fmean(cost[name] for cost in repeat) for repeat in plain)
+        seconds[name] = float(f"{ordinary + max(condensing - ordinary, 0) / period:.4g}")
+    return {
+        "seconds": seconds,
+        "bytes": round(light + heavy_bytes / period),
+        "memory": memory[0],
+        "survey_memory": survey_memory[0],
     }
-    return Cost(
-        period,
-        {name: float(f"{value:.4g}") for name, value in seconds.items()},
-        ordinary=float(f"{ordinary['total']:.4g}"),
-        condensing=float(f"{condensing['total']:.4g}"),
-        bytes=round(light + heavy_bytes / period),
-        memory=memory[0],
-        survey_memory=condensing_memory[0],
-        counts=rounds.counts,
-    )
-
-
-def _least(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: min(seconds[name] for seconds in rounds) for name in (*PHASES, "total")}
-
-
-def _mean(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: sum(seconds[name] for seconds in rounds) / len(rounds) for name in rounds[0]}
 
 
 class _Rounds:
@@ -205,7 +169,6 @@ class _Rounds:
                 self._config.dropout,
                 label_evidence=DanceConfig.of(self._config).label_evidence,
             )
-        self.counts: dict[str, int] = {}
 
     def train(self, round_: int) -> dict[str, float]:
         """Train one round; return its seconds by phase, and CPU seconds in total."""
@@ -214,7 +177,6 @@ class _Rounds:
         with seeded(SEED, "growth", round_=round_):
             info = RoundInfo(self._store.folder.name, round_, "made up")
             report = Dance().train(self.model, self.data, self._config, info)
-        self.counts = report.counts
         return report.seconds | {"total": time.process_time() - start}
 
     def stored(self) -> float:
