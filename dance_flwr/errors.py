@@ -93,6 +93,17 @@ def unknown(what: str, names: Sequence[str], known: Iterable[str], other: str = 
     return f"{what}: expected {expected}{other}, found {found}{similar}"
 
 
+def reason_of(error: Exception) -> str:
+    """Return what is wrong with a file, in words: no name of a class of Python."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, KeyError):
+        return f"none of {error}"
+    if isinstance(error, TypeError | AttributeError):
+        return "entries of another kind"
+    return str(error)
+
+
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number and its noun, as in "1 client" and "2,708 clients".
 

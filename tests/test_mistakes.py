@@ -4,8 +4,9 @@ A case is a command (`$ `) or an expression of Python (`>>> `), and below it the
 Words in capitals stand for paths. `pytest --update-golden` writes the messages as they are now.
 """
 
+import json
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,16 +20,18 @@ from support.project import PROJECT
 
 from dance_flwr import api
 from dance_flwr.api.bundle import export
-from dance_flwr.config.tree import parse
+from dance_flwr.config.tree import RunConfig, flatten, parse
 from dance_flwr.data.graphs.folder import read_folder
 from dance_flwr.data.partition import make_partition
 from dance_flwr.errors import UserError
 from dance_flwr.federation.node_config import run_config_of
 from dance_flwr.llm.local_settings import local_settings
 from dance_flwr.methods import check_method
+from dance_flwr.nn.calibration import Calibration
 
 TABLE = PROJECT / "tests" / "golden" / "mistakes.txt"
 MARKS = ("$ dance-flwr ", ">>> ")
+WRITTEN = ("own.toml", ".busy", "result.json", "verdicts.json")  # by the cases themselves
 SECRET = "geheim"  # in a value that no message may repeat
 # What expressions name, by module of dance_flwr; beside it all of the public API.
 NAMES = {
@@ -38,6 +41,8 @@ NAMES = {
     "deploy.supernode": ("run_supernode",),
     "federation.client.device": ("memory_ratio", "named_device"),
     "federation.node_config": ("client_number", "terms_of"),
+    "evidence.review": ("labels_of",),
+    "runs.evidence": ("show_evidence",),
     "runs.tracking": ("check_trackers",),
 }
 
@@ -85,6 +90,16 @@ def names(places, tmp_path, monkeypatch):
             changes["method"] = "by-column"
         return make_partition(graph, replace(SPEC, **changes))
 
+    def finished(**entries):
+        content = {"method": "dance", "model_fingerprint": "0" * 16, "partition_dir": None}
+        content |= {"calibration": asdict(Calibration()), "config": flatten(RunConfig())}
+        (tmp_path / "result.json").write_text(json.dumps(content | entries))
+        return tmp_path
+
+    def written(name, content):
+        (tmp_path / name).write_text(content)
+        return tmp_path / name
+
     inner = {
         name: getattr(import_module(f"dance_flwr.{module}"), name)
         for module, each in NAMES.items()
@@ -95,6 +110,7 @@ def names(places, tmp_path, monkeypatch):
         **{"np": np, "torch": torch, "Path": Path, "text_graph": text_graph, "parse": parse},
         **{"own_model": own_model, "node": node, "graph": read_folder(places["GRAPH"])},
         **{"check": lambda keys: check_method(parse(keys)), "small": small, "part": part},
+        **{"finished": finished, "written": written, "keys_of": lambda: flatten(RunConfig())},
         **places,
     }
 
@@ -119,7 +135,7 @@ def test_a_mistake_is_answered_in_these_words(
         said = said.replace(str(path), name)
     assert said.count("\n") == said.startswith("fetching ") and SECRET not in said
     files = {path.name for path in tmp_path.rglob("*") if path.is_file()}
-    assert files <= {"afile", "own.toml", ".busy"}, "nothing is half written"
+    assert files <= {"afile", *WRITTEN}, "nothing is half written"
     if request.config.option.update_golden:
         blocks = TABLE.read_text("utf-8").rstrip().split("\n\n")
         blocks = [f"{call}\n{said}" if b.partition("\n")[0] == call else b for b in blocks]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dance_flwr.data.text.bank_slice import BankSlice
-from dance_flwr.errors import DataError, UserError
+from dance_flwr.errors import DataError, UserError, reason_of
 
 ARRAYS = ("indptr", "indices", "labels", "split")  # of a client's graph, in `arrays/`
 CARD = "client.json"
@@ -115,7 +115,8 @@ def read_card(folder: Path) -> ClientCard:
         return card
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(
-            f"{path}: expected the card of a client, found {error}; prepare the partition again"
+            f"{path}: expected the card of a client, found {reason_of(error)}; prepare the "
+            "partition again"
         ) from None
 
 

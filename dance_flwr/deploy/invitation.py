@@ -16,7 +16,7 @@ from dance_flwr.config.paths import PROJECT
 from dance_flwr.config.text import to_lines
 from dance_flwr.data.federation_file import Agreement, agreement_text, read_agreement
 from dance_flwr.deploy.network import parse_address
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, reason_of
 from dance_flwr.federation.node_config import terms_of
 from dance_flwr.federation.wire import keys
 from dance_flwr.runs.processes import tool
@@ -127,14 +127,14 @@ class Invitation:
             values = dict(content[_TABLE])
             terms = dict(content[_TERMS])
             if not all(isinstance(value, str) for value in values.values()):
-                raise TypeError("a value that is no text")
+                raise ValueError("a value that is no text")
             if not all(isinstance(value, str | int | float) for value in terms.values()):
-                raise TypeError("a term that is no text or number")
+                raise ValueError("a term that is no text or number")
             return cls(**values | {"sites": tuple(values["sites"].split(","))}, terms=terms)
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(
-                f"{path}: expected an invitation of `dance-flwr deploy init`, found {error}; ask "
-                "the server operator for the file again"
+                f"{path}: expected an invitation of `dance-flwr deploy init`, found "
+                f"{reason_of(error)}; ask the server operator for the file again"
             ) from None
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
-from dance_flwr.errors import UserError, counted
+from dance_flwr.errors import UserError, counted, reason_of
 from dance_flwr.escaping import one_line
 
 WORDS = ("right", "wrong", "cannot tell")
@@ -106,12 +106,14 @@ def _read(path: Path) -> tuple[str, dict[str, Verdict]]:
         reviewer = str(content["reviewer"])
         "".join(of.node + of.chosen for of in verdicts.values()).encode()  # half a surrogate pair
     except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else repr(error)
         raise UserError(
-            f"{path}: expected verdicts that an audit page exported, found {reason}; name the file "
-            'that its button "Export as JSON" wrote'
+            f"{path}: expected verdicts that an audit page exported, found {reason_of(error)}; "
+            'name the file that its button "Export as JSON" wrote'
         ) from error
     for of in verdicts.values():
         if of.verdict not in WORDS:
-            raise UserError(f"{path}: expected one of {', '.join(WORDS)}, found {of.verdict!r}")
+            raise UserError(
+                f"{path}: verdict of {of.node!r}: expected one of {', '.join(WORDS)}, found "
+                f"{of.verdict!r}; correct it"
+            )
     return reviewer, verdicts

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.deploy.site import KEY, Site
-from dance_flwr.errors import UserError, counted
+from dance_flwr.errors import UserError, counted, reason_of
 from dance_flwr.federation.client.sent import FILE
 from dance_flwr.federation.secagg.signatures import (
     fingerprint_of,
@@ -155,7 +155,7 @@ def verify_statement(path: Path) -> tuple[Statement, str]:
         # The page follows from the record, so that it can show nothing else.
         valid = valid and statement.page(data["key"], data["signature"]).html() == page
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-        raise UserError(f"{found}{error!r:.80}") from None
+        raise UserError(f"{found}{reason_of(error):.80}") from None
     if not valid:
         raise UserError(
             f"{found}one that was altered after it was signed, or made by another version"
@@ -189,7 +189,9 @@ def read_sent(client_folder: Path, run: str = "") -> list[dict[str, Any]]:
             "first message that `dance-flwr site start` answers"
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: expected a record of messages, found {error!r:.80}") from None
+        raise UserError(
+            f"{path}: expected a record of messages, found {reason_of(error):.80}"
+        ) from None
     if not found:
         known = ", ".join(folders[n] or name for n, name in names.items()) or "none"
         raise UserError(f"{path}: expected run {run!r} in the record, found {known}")

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from dance_flwr.config.paths import HISTORY, MODEL, RESULT
 from dance_flwr.config.tree import RunConfig, parse_stored
 from dance_flwr.disk import json_text, write_json
-from dance_flwr.errors import ConfigError, UserError
+from dance_flwr.errors import ConfigError, UserError, reason_of
 from dance_flwr.fingerprint import commitment, model_fingerprint
 
 if TYPE_CHECKING:  # reading the status of a run needs no torch
@@ -106,7 +106,8 @@ def read_history(folder: Path) -> list[Round]:
         return [Round.of(json.loads(line)) for line in whole_lines(path)]
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path}: expected a JSON object per line, found {error}; the file was altered"
+            f"{path}: expected a JSON object per line, found {reason_of(error)}; the file was "
+            "altered"
         ) from None
 
 

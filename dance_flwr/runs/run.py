@@ -10,7 +10,7 @@ from typing import Any
 from dance_flwr.config.paths import ERROR, HISTORY, RESULT, state_root
 from dance_flwr.config.tree import flatten
 from dance_flwr.disk import write_text
-from dance_flwr.errors import ResumeError, UserError
+from dance_flwr.errors import ResumeError, UserError, reason_of
 from dance_flwr.federation.client.measured import MEASURED, Measured, read_measured
 from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, Checkpoint
 from dance_flwr.runs.locks import is_locked
@@ -227,7 +227,7 @@ def _read(folder: Path) -> Run:
                 values["not_tested"] = why_not_tested(result)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(
-                f"{folder}: expected the result of a run, found {error!r}; "
+                f"{folder}: expected the result of a run, found {reason_of(error)}; "
                 "copy the run's folder again, or run again"
             ) from None
     elif checkpoint := read_checkpoint(folder):

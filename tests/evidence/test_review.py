@@ -2,10 +2,7 @@
 
 import json
 
-import pytest
-
 from dance_flwr.data.imports.loading import load_graph
-from dance_flwr.errors import UserError
 from dance_flwr.evidence.review import labels_of
 
 
@@ -40,20 +37,6 @@ def test_reviewers_are_compared(tmp_path):
     same = exported(tmp_path / "same.json", "Eve", n1="right")
     labels_of([anna, same], lines.append)
     assert lines[-3].endswith("not defined, as all verdicts are the same")
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"verdicts": [{"node": "a"}]}', None])
-def test_other_files_are_refused_in_one_line(tmp_path, content):
-    other = tmp_path / "other.json"
-    if content is not None:
-        other.write_text(content)
-    with pytest.raises(UserError, match=r"other\.json: expected verdicts that") as told:
-        labels_of([other], print)
-    found = "No such file or directory; name the file" if content is None else "found "
-    assert found in str(told.value) and "Errno" not in str(told.value)
-    exported(other, "Ben", n1="maybe")
-    with pytest.raises(UserError, match="found 'maybe'"):
-        labels_of([other], print)
 
 
 def test_verdicts_become_labels(tmp_path, cli, monkeypatch):

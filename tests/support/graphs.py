@@ -22,20 +22,18 @@ RUN_DEVICE = "cpu" if TEST_DEVICE == "cpu" else "auto"
 EVERY_ROUND = {"dance_text_refresh_every": 1}
 
 SMALL = {
-    **{
-        "rounds": 3,
-        "clients": 3,
-        "hidden-dim": 8,
-        "chunk-tokens": 16,
-        "max-chunks": 4,
-        "local-epochs": 2,
-    },
-    **{"encoder-precision": "float32", "device": RUN_DEVICE, "node-timeout": 1.0},
-    **{
-        "condensation-ratio": 0.25,
-        "dance.prototypes": 2,
-        "dance.candidates": 4,
-    },
+    "rounds": 3,
+    "clients": 3,
+    "hidden-dim": 8,
+    "chunk-tokens": 16,
+    "max-chunks": 4,
+    "local-epochs": 2,
+    "encoder-precision": "float32",
+    "device": RUN_DEVICE,
+    "node-timeout": 1.0,
+    "condensation-ratio": 0.25,
+    "dance.prototypes": 2,
+    "dance.candidates": 4,
     "llm.backend": "stub",
 }
 

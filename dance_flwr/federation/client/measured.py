@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dance_flwr.data.card import ClientCard, run_folder
 from dance_flwr.disk import write_json
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, reason_of
 
 if TYPE_CHECKING:  # a report reads the file without torch
     from dance_flwr.metrics import Counts
@@ -68,6 +68,6 @@ def read_measured(client_folder: Path, run: str) -> Measured | None:
         return Measured(**json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise UserError(
-            f"{path}: expected what the client measured, found {error}; remove the file, or run "
-            "again"
+            f"{path}: expected what the client measured, found {reason_of(error)}; remove the "
+            "file, or run again"
         ) from None

@@ -13,7 +13,7 @@ from dance_flwr.config.sections import ALONE, PERSONAL
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.state import RunFolder
 from dance_flwr.disk import atomic_path
-from dance_flwr.errors import DataError
+from dance_flwr.errors import DataError, reason_of
 from dance_flwr.fingerprint import model_fingerprint
 
 OWN = "own.safetensors"
@@ -83,8 +83,8 @@ class OwnModel:
                 raise ValueError(f"a share of {share!r:.40}")
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise DataError(
-                f"{path}: expected the client's own model, found {error}; copy the client's folder "
-                "again, or run again"
+                f"{path}: expected the client's own model, found {reason_of(error)}; copy the "
+                "client's folder again, or run again"
             ) from None
         return cls(states, kind, share)
 
