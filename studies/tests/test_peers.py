@@ -64,16 +64,19 @@ def test_a_runner_learns(exported, peer, least):
     assert found["test"] > least and 0 < found["seconds"] < 60
 
 
+@pytest.mark.parametrize(
+    ("wanted", "why"), [("{}/absent.whl", "ERROR: "), ("git+{}/absent", "fatal: ")]
+)
 def test_a_peer_that_cannot_be_installed_is_left_out_in_one_line(
-    exported, monkeypatch, tmp_path, capsys
+    exported, monkeypatch, tmp_path, capsys, wanted, why
 ):
-    monkeypatch.setitem(compare.PACKAGES, "openfgl", (f"peer @ {tmp_path.as_uri()}/absent.whl",))
+    monkeypatch.setitem(compare.PACKAGES, "openfgl", (wanted.format(tmp_path.as_uri()),))
     monkeypatch.setattr(compare, "parse", lambda values: exported[0])
     names = ["openfgl", "pyg"]
     found = compare.measured({}, 1, tmp_path, names)
     assert names == ["pyg"] and found["openfgl"] == [] and len(found["pyg"]) == 1
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 2 and "openfgl is left out, as it cannot be installed: ERROR:" in said[0]
+    assert len(said) == 2 and f"openfgl is left out, as it cannot be installed: {why}" in said[0]
     lines = tables({"cora": found}, ["openfgl", "pyg"])
     assert "| OpenFGL 1.1, FedAvg | - |" in lines
     assert sum(line.endswith("%) |") for line in lines) == 1

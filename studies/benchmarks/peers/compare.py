@@ -14,6 +14,7 @@ Nothing else should run on the machine. FOLDER keeps tensors, packages, logs and
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -115,13 +116,14 @@ def run_peer(name: str, tensors: Path, packages: Path, rounds: int, seed: int) -
 
 
 def _logged(program: list[str], log: Path, failed: str, **environment: str) -> str:
-    """Return what a program prints; its errors go to a file, whose last line tells of a failure."""
+    """Return what a program prints; its errors go to a file, and the last of them into ours."""
     given = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     with log.open("w") as errors:
         done = subprocess.run(program, env=given, stdout=subprocess.PIPE, stderr=errors, text=True)
     if done.returncode:
-        last = log.read_text(errors="replace").strip().rpartition("\n")[2]
-        raise UserError(f"{failed}: {last} (all of it in {log})")
+        said = log.read_text(errors="replace")
+        why = re.findall(r"\S*(?:fatal|ERROR|Error): .*", said) or said.split("\n")[-2:-1]
+        raise UserError(f"{failed}: {''.join(why[-1:])} (all of it in {log})")
     return done.stdout
 
 
