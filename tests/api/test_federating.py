@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pandas
 import pytest
-from support.edge_cases import Draft
 from support.graphs import SMALL, text_graph
 
 from dance_flwr.api import UserError, federate
@@ -13,7 +12,7 @@ from dance_flwr.api.federating import together
 from dance_flwr.api.inputs import config_of
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.data.graphs.folder import read_folder
-from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
+from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.result import read_result
 from dance_flwr.runs.run import latest_run
@@ -109,20 +108,6 @@ def test_its_model_predicts_explains_and_is_exported(result, tmp_path):
     assert result.model.explain(result.client_folders[0], 0)[0].spans
     with pytest.raises(UserError, match="--out"):
         result.export(tmp_path / "bundle")
-
-
-@pytest.mark.parametrize("part", [VAL, TEST], ids=["val", "test"])
-def test_without_nodes_of_a_split_there_is_no_score_on_it(tmp_path, part):
-    graph = text_graph("edge", *Draft().without(part).parts())
-    keys = SMALL | {"rounds": 1, "clients": 2, "method": "fedavg-full"}
-    result = federate(graph, keys, out=tmp_path / "run", progress=False)
-    name, other = ("val", "test") if part == VAL else ("test", "val")
-    assert getattr(result, f"{name}_accuracy") is None
-    assert isinstance(getattr(result, f"{other}_accuracy"), float)
-    assert (result.test_macro_f1 is None) == (part == TEST)
-    for row in result.clients:
-        assert row[f"{name}_accuracy"] is None and row[f"{other}_accuracy"] is not None
-    assert ("without test nodes" in repr(result)) == (part == TEST)
 
 
 def test_each_institution_is_a_client(tiny, tmp_path):

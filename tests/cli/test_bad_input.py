@@ -51,11 +51,6 @@ def assert_one_error(done, tmp_path, *words):
 # Nodes and clients that fail
 
 
-def test_too_few_nodes_names_the_flag(run):
-    with pytest.raises(UserError, match=r"expected 3 SuperNodes.*found 2.*num-supernodes=3"):
-        run(nodes=2, node_timeout=0.1)
-
-
 @pytest.mark.parametrize("surprise", [False, True])
 def test_one_node_of_another_protocol_is_refused_before_anything_else_and_named(
     run, monkeypatch, surprise, client=2

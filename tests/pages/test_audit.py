@@ -116,14 +116,6 @@ def test_packs_are_those_that_the_run_stored(page, dance):
     assert pack_digests(packs, dance.data(1).ids(), index["classes"]) == index["digests"]
 
 
-def test_texts_are_in_the_page_once_and_whole(page, dance):
-    texts, ids = dance.data(1).texts(), dance.data(1).ids()
-    articles = [one for place in range(8) for one in page.blocks[f"pack-{place}"]["articles"]]
-    assert {one["name"] for one in articles} == {ids[one["node"]] for one in articles}
-    shown = {name: text for name, text in page.blocks.items() if name.startswith("text-")}
-    assert shown == {f"text-{one['node']}": texts[one["node"]] for one in articles}
-
-
 def test_marks_are_effects_of_leaving_out(page, dance):
     nodes = page.blocks["index"]["node"][:8]
     with open_run(dance.folder, 1, None, lambda line: None) as subject:
