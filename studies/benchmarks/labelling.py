@@ -16,15 +16,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
 
 import numpy as np
 from dance_flwr_studies.engine.cells import base_values
 from dance_flwr_studies.protocols.primary import READS, SEEDS, VARIANTS
 from dance_flwr_studies.protocols.variants import BY_SITE
-from dance_flwr_studies.reports.significance import corrected_test
-from dance_flwr_studies.reports.tables import markdown
+from dance_flwr_studies.reports.significance import PairedTest, corrected_test
+from dance_flwr_studies.reports.tables import markdown, stat_of
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
@@ -122,12 +121,12 @@ def tables(rows: Sequence[Row]) -> str:
         rules = dict.fromkeys(str(row["rule"]) for row in mine)
         lines = []
         for rule in rules:
-            line = [rule]
-            for metric, scale in (("accuracy", 100), ("macro-F1", 100), ("classes", 1)):
-                values = [scale * float(row[metric]) for row in mine if row["rule"] == rule]
-                deviation = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
-                line.append(f"{fmean(values):.2f}{deviation}")
-            lines.append([*line, _difference(mine, rule)])
+            of_rule = [row for row in mine if row["rule"] == rule]
+            stats = [
+                stat_of([float(row[metric]) for row in of_rule], len(of_rule)).text(2, scale)
+                for metric, scale in (("accuracy", 100), ("macro-F1", 100), ("classes", 1))
+            ]
+            lines.append([rule, *stats, _difference(mine, rule)])
         headings = [data, "accuracy %", "macro-F1 %", "classes found", "coverage minus it, points"]
         parts.append(markdown(headings, lines))
     return "\n\n".join(parts)
@@ -143,10 +142,8 @@ def _difference(rows: Sequence[Row], rule: str) -> str:
     test = corrected_test(values, 1 / 3)
     if rule == "coverage" or test is None:
         return ""
-    low, high = (100 * bound for bound in test.interval)
-    ahead = sum(value > 0 for value in values)
-    mean = 100 * fmean(values)
-    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}], {ahead} of {len(values)} seeds"
+    ahead, stat = sum(value > 0 for value in values), stat_of(values, len(values))
+    return f"{PairedTest(stat, test).interval_text}, {ahead} of {len(values)} seeds"
 
 
 def main() -> None:

@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.config.tree import flatten, parse
+from dance_flwr.config.text import read_values
+from dance_flwr.config.tree import parse
 from dance_flwr.data.client_folder import check, write_partition
 from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
 from dance_flwr.data.partition import PartitionSpec, make_partition, manifest
@@ -294,10 +295,7 @@ def main() -> None:
             f"{max(sizes):,} nodes"
         )
     else:
-        from dance_flwr.config.text import read_config
-
-        config = flatten(read_config([], options.run, {}))
-        run_clients(options.folder, options.folder / "run", config)
+        run_clients(options.folder, options.folder / "run", read_values([], options.run))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     print(f"{time.perf_counter() - start:.1f} s, peak {peak:.2f} GB")
 

@@ -27,7 +27,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
@@ -40,6 +39,7 @@ from made_up import nodes_of
 
 from dance_flwr import metrics
 from dance_flwr.config.paths import PROJECT
+from dance_flwr.config.text import read_values
 from dance_flwr.config.tree import RunConfig, flatten, parse
 
 CONTENDERS = ("dance", "fedavg-full", "sampled")
@@ -47,32 +47,8 @@ FULL, SAMPLED = CONTENDERS[1:]
 WARM = 1  # rounds that are omitted
 
 
-class Turns:
-    """Lets one thread at a time go on, in turn."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names, self._active = list(names), names[0]
-        self._changed = threading.Condition()
-
-    def wait(self, name: str) -> None:
-        """Wait for the turn of `name`."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._active == name)
-
-    def next(self, name: str, *, leaves: bool = False) -> None:
-        """End the turn of `name`; with `leaves` it has no more."""
-        with self._changed:
-            place = self._names.index(name)
-            following = self._names[(place + 1) % len(self._names)]
-            if leaves:
-                self._names.remove(name)
-            self._active = following
-            self._changed.notify_all()
-
-
-@dataclass
-class Rounds:
-    """What the rounds of one run cost.
+class Run:
+    """One contender: a run of the apps in a thread, which stops after every round.
 
     Attributes
     ----------
@@ -81,12 +57,23 @@ class Rounds:
     rows : of the history; phases in CPU seconds, on a GPU in seconds
     """
 
-    wall: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-    train: list[float] = field(default_factory=list)
-    validate: list[float] = field(default_factory=list)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    result: dict[str, Any] = field(default_factory=dict)
+    def __init__(self, make: Callable[[], RunConfig], out: Path) -> None:
+        self.wall, self.cpu = list[float](), list[float]()
+        self.train, self.validate = list[float](), list[float]()
+        self.rows, self.result = list[dict[str, Any]](), dict[str, Any]()
+        self._make, self._out, self._asked = make, out, 0.0
+        self._error: BaseException | None = None
+        self._go, self._stopped = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def advance(self) -> bool:
+        """Run one more round; return whether the run goes on."""
+        self._go.release()
+        self._stopped.acquire()
+        if self._error:
+            raise self._error
+        return not self.result
 
     def condenses(self, place: int) -> bool:
         """Whether nodes are condensed in this round."""
@@ -106,32 +93,13 @@ class Rounds:
         medians = [len(places) * median(values[place] for place in places) for places in kinds]
         return sum(medians) / sum(map(len, kinds))
 
-
-class Run:
-    """One contender: a run of the apps that stops after every round until it is its turn."""
-
-    def __init__(
-        self,
-        name: str,
-        turns: Turns,
-        folder: Path,
-        make: Callable[[], RunConfig],
-        on_round: Callable[[int], None],
-    ) -> None:
-        self._on_round = on_round
-        self.name, self.out, self.found = name, folder, Rounds()
-        self.error: BaseException | None = None
-        self._turns, self._make = turns, make
-        self._asked = 0.0
-        self.thread = threading.Thread(target=self._go, name=name)
-
-    def _go(self) -> None:
-        self._turns.wait(self.name)
+    def _work(self) -> None:
+        self._go.acquire()
         try:
             self._run(self._make())
-        except BaseException as error:  # raised again where the thread is joined
-            self.error = error
-        self._turns.next(self.name, leaves=True)
+        except BaseException as error:  # raised again where it is waited for
+            self._error = error
+        self._stopped.release()
 
     def _run(self, config: RunConfig) -> None:
         import client_app
@@ -142,35 +110,30 @@ class Run:
 
         logging.getLogger("flwr").setLevel(logging.ERROR)
         run, folder = time.time_ns(), Path(config.data)
-        grid = InProcessGrid(
-            client_app.app,
-            flatten(config),
-            nodes_of(folder, config.clients),
-            run_id=run,
-            on_message=self._on_message,
-        )
+        nodes = nodes_of(folder, config.clients)
+        told = {"run_id": run, "on_message": self._on_message}
+        grid = InProcessGrid(client_app.app, flatten(config), nodes, **told)
 
         def on_round(row: dict[str, Any]) -> None:
-            self.found.wall.append(time.perf_counter() - self._start[0])
-            self.found.cpu.append(time.process_time() - self._start[1])
-            self.found.rows.append(row)
-            self._on_round(len(self.found.rows))
-            self._turns.next(self.name)
-            self._turns.wait(self.name)
+            self.wall.append(time.perf_counter() - self._start[0])
+            self.cpu.append(time.process_time() - self._start[1])
+            self.rows.append(row)
+            self._stopped.release()
+            self._go.acquire()
             TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run, 0, run
             self._begin()
 
         self._begin()
         try:
-            server_app.run(grid, config, str(run), self.out, on_round)
-            self.found.result = read_result(self.out)
+            server_app.run(grid, config, str(run), self._out, on_round)
+            self.result = read_result(self._out)
         finally:
             for place in folder.glob(f"client-*/runs/{run}"):
                 shutil.rmtree(place)
 
     def _begin(self) -> None:
-        self.found.train.append(0.0)
-        self.found.validate.append(0.0)
+        self.train.append(0.0)
+        self.validate.append(0.0)
         self._start = time.perf_counter(), time.process_time()
 
     def _on_message(self, message: Any) -> None:
@@ -179,19 +142,12 @@ class Run:
             self._asked = time.process_time()
             return
         trains = message.metadata.message_type.startswith("train")
-        per_round = self.found.train if trains else self.found.validate
+        per_round = self.train if trains else self.validate
         per_round[-1] += time.process_time() - self._asked
 
 
-def measure(
-    options: argparse.Namespace, on_round: Callable[[int], None] = lambda number: None
-) -> dict[str, Rounds]:
-    """Run the contenders in turn; return what their rounds cost.
-
-    Parameters
-    ----------
-    on_round : called after each round of a contender, with the number of its rounds so far
-    """
+def measure(options: argparse.Namespace) -> dict[str, Run]:
+    """Run the contenders in turn; return what their rounds cost."""
     folder = _prepared(options)
     clients = len(json.loads((folder / "manifest.json").read_text("utf-8"))["clients"])
     sys.path.insert(0, str(PROJECT))
@@ -203,32 +159,25 @@ def measure(
     runs: dict[str, Run] = {}
 
     def config_of(name: str) -> RunConfig:
-        values = _values(options.set) | common
+        values = read_values([], options.set) | common
         if name == "dance":
-            return parse(values | _precision(options.precision) | _values(options.dance))
+            own = _precision(options.precision) | read_values([], options.dance)
+            return parse(values | own)
         values |= {"method": FULL} | _precision("float16" if options.precision else "")
         if name == SAMPLED:
-            values["sampling.batch-nodes"] = options.batch or _supervised(runs["dance"].found)
+            values["sampling.batch-nodes"] = options.batch or _supervised(runs["dance"])
         return parse(values)
 
-    names, found = options.only or CONTENDERS, {}
-    turns = Turns(names)
     with tempfile.TemporaryDirectory(prefix="dance-flwr-rounds-") as out:
-        for name in names:
-            make = partial(config_of, name)
-            runs[name] = Run(name, turns, Path(out) / name, make, on_round)
-        for run in runs.values():
-            run.thread.start()
-        for run in runs.values():
-            run.thread.join()
-        for name, run in runs.items():
-            if run.error:
-                raise run.error
-            found[name] = run.found
-    return found
+        for name in options.only or CONTENDERS:
+            runs[name] = Run(partial(config_of, name), Path(out) / name)
+        left = list(runs.values())
+        while left:
+            left = [run for run in left if run.advance()]
+    return runs
 
 
-def _supervised(found: Rounds) -> int:
+def _supervised(found: Run) -> int:
     """Return the labelled nodes that DANCE supervises per client and round."""
     row = found.rows[0]
     return max(1, round(row["counts"]["evidence-supervised"] / len(row["bytes_up"])))
@@ -238,25 +187,16 @@ def _precision(value: str) -> dict[str, Any]:
     return {"upload-precision": value} if value else {}
 
 
-def _values(words: Sequence[str]) -> dict[str, Any]:
-    """Return keys and values of the configuration from words `key=value`."""
-    from dance_flwr.config.text import read_config
-
-    keys = [word.partition("=")[0] for word in words]
-    flat = flatten(read_config([], list(words), {}))
-    return {key: flat[key] for key in keys}
-
-
 def _prepared(options: argparse.Namespace) -> Path:
     """Return the folder of the clients, prepared if they are given as a graph."""
     if options.partition_folder:
         return Path(options.partition_folder).resolve()
     from dance_flwr.data.prepare import prepare
 
-    return prepare(parse(_values(options.set) | {"data": options.data})).folder
+    return prepare(parse(read_values([], options.set) | {"data": options.data})).folder
 
 
-def summary(found: Mapping[str, Rounds]) -> dict[str, Any]:
+def summary(found: Mapping[str, Run]) -> dict[str, Any]:
     """Return the figures of a measurement, as JSON."""
     figures: dict[str, Any] = {}
     for name, run in found.items():
@@ -284,7 +224,7 @@ def summary(found: Mapping[str, Rounds]) -> dict[str, Any]:
     return figures | {"ratios": _ratios(found, figures)}
 
 
-def _ratios(found: Mapping[str, Rounds], figures: Mapping[str, Any]) -> dict[str, Any]:
+def _ratios(found: Mapping[str, Run], figures: Mapping[str, Any]) -> dict[str, Any]:
     """Return per rival and clock the ratio of costs and the quartiles of ordinary rounds."""
     ratios: dict[str, Any] = {}
     if "dance" not in found:
@@ -363,8 +303,8 @@ def plot(target: Path, files: Sequence[str]) -> None:
         figure.savefig(draft, dpi=120, format="png")
 
 
-def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options of the command line, or of these words."""
+def parsed() -> argparse.Namespace:
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -380,7 +320,7 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--save", type=Path, help="append the figures to this file")
     parser.add_argument("--plot", type=Path, help="draw saved figures")
     parser.add_argument("results", nargs="*")
-    return parser.parse_args(words)
+    return parser.parse_args()
 
 
 def main() -> None:

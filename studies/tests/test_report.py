@@ -59,9 +59,9 @@ def test_the_main_table_is_the_hand_computed_one():
     assert scores[3] == "82.45 ± 0.35"
     # (3 + 3) / 2 nodes per client, 2.5 of each supervised; (1000 + 3000) / 2 bytes up
     costs = table_rows(section, "dance")[-1]
-    assert costs == ["dance", "7.5 (2 of 3)", "2.0 (2 of 3)"]
+    assert costs[:3] == ["dance", "7.5 (2 of 3)", "2.0 (2 of 3)"]
     # (18 + 12) / 2 labelled nodes
-    assert table_rows(section, "fedavg-full")[-1] == ["fedavg-full", "15.0", "2.0"]
+    assert table_rows(section, "fedavg-full")[-1][:3] == ["fedavg-full", "15.0", "2.0"]
 
 
 def test_dance_is_compared_with_all_that_was_asked_for_but_where_the_five_and_more_ran():

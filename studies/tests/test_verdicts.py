@@ -29,10 +29,10 @@ RIVALS = {"methods": ("dance", "fedavg-full", "fedgta", "local-only"), "ratios":
 @pytest.mark.parametrize(
     ("dance", "fedgta", "seeds", "word", "place"),
     [
-        (0.7, 0.8, (0, 1, 2, 3, 4), FAILS, "third of 4 methods by the mean"),
-        (0.9, 0.7, (0, 1, 2, 3, 4), HOLDS, "first of 4"),
-        (0.75, 0.7, (0, 1, 2, 3, 4), HOLDS, "second of 4"),
-        (0.7, 0.8, (0,), UNDECIDED, "third of 4"),
+        (0.7, 0.8, (0, 1, 2, 3, 4), FAILS, "number 3 of 4 methods by the mean"),
+        (0.9, 0.7, (0, 1, 2, 3, 4), HOLDS, "number 1 of 4"),
+        (0.75, 0.7, (0, 1, 2, 3, 4), HOLDS, "number 2 of 4"),
+        (0.7, 0.8, (0,), UNDECIDED, "number 3 of 4"),
     ],
 )
 def test_the_best_and_the_second_best_are_the_claim_of_the_main_table(

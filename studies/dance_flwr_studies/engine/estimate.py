@@ -5,13 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-
 from dance_flwr.data.prepare import prepare
 from dance_flwr.errors import UserError, counted
 from dance_flwr.runs.plan import asks, planned_calls
-from dance_flwr.terminal import console
 from dance_flwr_studies.engine.cells import Cell, dataset_name
 from dance_flwr_studies.engine.folder import Study, run_name
 from dance_flwr_studies.engine.rows import load_rows
@@ -57,25 +53,19 @@ def print_calls(cells: Iterable[Cell], log: Callable[[str], None]) -> None:
 
     Their partitions are prepared, as calls are counted at the clients.
     """
-    table = Table(box=SIMPLE_HEAD)
-    for heading in ("run", "calls of each client", "calls", "tokens of each client", "tokens"):
-        table.add_column(heading, overflow="fold")
     calls = tokens = 0
     configs = {run_name(cell.config): cell.config for cell in cells if asks(cell.config)}
     for name, config in configs.items():
         try:
             clients = planned_calls(config, prepare(config, log).folder)
         except UserError as error:  # a data set that this machine does not have
-            table.add_row(name, f"not counted: {error}", "", "", "")
+            print(f"not counted {name}: {error}")
             continue
-        words = [name]
-        for counts in ([c.calls for c in clients], [c.tokens for c in clients]):
-            words += [" ".join(f"{count:,}" for count in counts), f"{sum(counts):,}"]
-        table.add_row(*words)
+        each = " ".join(f"{client.calls:,}" for client in clients)
+        print(f"calls       {name}: {each} by client, {sum(c.tokens for c in clients):,} tokens")
         calls += sum(client.calls for client in clients)
         tokens += sum(client.tokens for client in clients)
     if configs:
-        console().print(table)
         print(
             f"model calls at most {calls:,} with {tokens:,} tokens in "
             f"{counted(len(configs), 'run')}; what a client's cache holds costs nothing"

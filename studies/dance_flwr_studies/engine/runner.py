@@ -1,7 +1,6 @@
 """The grid: run missing cells in worker processes, and continue when one fails."""
 
 import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import psutil
+import joblib  # type: ignore[import-untyped]
 
 from dance_flwr.config.paths import data_root
 from dance_flwr.config.tree import RunConfig
@@ -51,11 +50,8 @@ class Outcome:
 
 def default_jobs() -> int:
     """Return the number of physical cores that this process may use, at least 1."""
-    allowed = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
     # Physical cores: two hyper-threads share the units that a run keeps busy.
-    return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
+    return int(joblib.cpu_count(only_physical_cores=True))
 
 
 def with_absolute_data(cell: Cell) -> Cell:

@@ -1,6 +1,6 @@
 """DANCE without one of its parts (ablation), and without its refreshes (refresh study)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from dance_flwr.config.options import Value
 from dance_flwr.dance.config import COVERAGE, LABEL_AWARE, RANDOM, RANDOM_LABELLED
@@ -8,8 +8,8 @@ from dance_flwr_studies.engine.cells import Experiment, Row, Section
 from dance_flwr_studies.protocols.variants import SEED_TEXT, Point, find, gain_text, point_cells
 from dance_flwr_studies.reports import paper_values as paper
 from dance_flwr_studies.reports.sections import Columns, dataset_section
-from dance_flwr_studies.reports.tables import NOTHING, Group, by_label, groups, paper_text
-from dance_flwr_studies.reports.verdicts import Expected, expect, verdict
+from dance_flwr_studies.reports.tables import NOTHING, Group, paper_text
+from dance_flwr_studies.reports.verdicts import Expected, expect, of_datasets
 
 Variants = Mapping[str, Mapping[str, Value]]
 
@@ -84,21 +84,17 @@ def _full(group: Group, variants: Sequence[Group]) -> Group | None:
     return next((other for other in full if rest(other) == rest(group)), None)
 
 
-def _verdict_ablation(rows: Sequence[Row]) -> str:
+def _lowered(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
     """Compare the full method with what lacks one part, and other parts with node condensation."""
-    expected: list[Expected] = []
-    for dataset, compared in by_label(groups(rows, _PART_KEYS), "dataset").items():
-        for group in compared:
-            variant = str(group.labels["variant"])
-            if variant in _PARTS:
-                full = _full(group, compared)
-                expected += expect(f"full minus {variant} on {dataset}", full, group)
-            if variant in _PARTS and variant != _NODES and full:
-                nodes = (other for other in compared if other.labels["variant"] == _NODES)
-                nodes = (other for other in nodes if _full(other, compared) is full)
-                what = f"{variant} minus {_NODES} on {dataset}"
-                expected += expect(what, group, next(nodes, None))
-    return verdict(expected)
+    for group in compared:
+        variant = str(group.labels["variant"])
+        if variant in _PARTS:
+            full = _full(group, compared)
+            yield from expect(f"full minus {variant} on {dataset}", full, group)
+        if variant in _PARTS and variant != _NODES and full:
+            nodes = (other for other in compared if other.labels["variant"] == _NODES)
+            nodes = (other for other in nodes if _full(other, compared) is full)
+            yield from expect(f"{variant} minus {_NODES} on {dataset}", group, next(nodes, None))
 
 
 def _render_refresh(rows: Sequence[Row]) -> Section:
@@ -117,18 +113,13 @@ def _refresh(group: Group, variants: Sequence[Group]) -> tuple[list[str], list[s
     return [group.name(variant)], [*values, NOTHING if theirs is None else f"{theirs:+.1f}"]
 
 
-def _verdict_refresh(rows: Sequence[Row]) -> str:
+def _gained(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
     """Compare with Static-DANCE; the bound is the gain in the paper, where it prints one."""
-    expected: list[Expected] = []
-    for dataset, compared in by_label(groups(rows), "dataset").items():
-        static = find(compared, variant="Static-DANCE")
-        for variant in ("DANCE", "Refresh-Core-Only", "Refresh-Text-Only"):
-            claimed = paper.refresh_gain(str(dataset)) if variant == "DANCE" else None
-            what = f"{variant} minus Static-DANCE on {dataset}"
-            expected += expect(
-                what, find(compared, variant=variant), static, (claimed or 0.0) / 100
-            )
-    return verdict(expected)
+    static = find(compared, variant="Static-DANCE")
+    for variant in ("DANCE", "Refresh-Core-Only", "Refresh-Text-Only"):
+        claimed = paper.refresh_gain(dataset) if variant == "DANCE" else None
+        what = f"{variant} minus Static-DANCE on {dataset}"
+        yield from expect(what, find(compared, variant=variant), static, (claimed or 0.0) / 100)
 
 
 ABLATION = Experiment(
@@ -139,7 +130,7 @@ ABLATION = Experiment(
     "table).",
     cells=lambda request: point_cells(request, _points(VARIANTS | CORE_RULES)),
     render=_render_ablation,
-    verdict=_verdict_ablation,
+    verdict=of_datasets(_lowered, _PART_KEYS),
 )
 REFRESH = Experiment(
     name="refresh-study",
@@ -148,5 +139,5 @@ REFRESH = Experiment(
     "CiteSeer; refreshing one of them recovers a part (the paper's refresh study).",
     cells=lambda request: point_cells(request, _points(REFRESHES)),
     render=_render_refresh,
-    verdict=_verdict_refresh,
+    verdict=of_datasets(_gained),
 )

@@ -1,6 +1,6 @@
 """Convergence: validation accuracy by round, from the runs of the main table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,8 +19,8 @@ from dance_flwr_studies.protocols.variants import find
 from dance_flwr_studies.reports import paper_values as paper
 from dance_flwr_studies.reports.figures import validation_curves
 from dance_flwr_studies.reports.sections import Columns, dataset_section
-from dance_flwr_studies.reports.tables import Group, by_label, groups
-from dance_flwr_studies.reports.verdicts import Expected, expect, verdict
+from dance_flwr_studies.reports.tables import Group
+from dance_flwr_studies.reports.verdicts import Expected, expect, of_datasets
 
 _SHARES = (0.95, 0.99)
 HOW = (
@@ -75,17 +75,13 @@ def _rounds_to(share: float) -> Callable[[Row], float | None]:
     return first
 
 
-def _verdict(rows: Sequence[Row]) -> str:
+def _later(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
     """Compare the rounds that others and DANCE take to the first of `_SHARES`."""
-    expected: list[Expected] = []
-    for dataset, compared in by_label(groups(rows), "dataset").items():
-        dance = find(compared, method="dance")
-        for group in compared:
-            name = group.name(str(group.labels["method"]))
-            what = f"rounds to {100 * _SHARES[0]:g} % of {name} minus those of DANCE on {dataset}"
-            metric = _rounds_to(_SHARES[0])
-            expected += expect(what, group, dance, metric=metric, unit=("rounds", 1.0))
-    return verdict(expected)
+    dance, metric = find(compared, method="dance"), _rounds_to(_SHARES[0])
+    for group in compared:
+        name = group.name(str(group.labels["method"]))
+        what = f"rounds to {100 * _SHARES[0]:g} % of {name} minus those of DANCE on {dataset}"
+        yield from expect(what, group, dance, metric=metric, unit=("rounds", 1.0))
 
 
 EXPERIMENT = Experiment(
@@ -95,7 +91,7 @@ EXPERIMENT = Experiment(
     "convergence figure).",
     cells=_cells,
     render=_render,
-    verdict=_verdict,
+    verdict=of_datasets(_later),
     # Those that the main table compares: more curves than these cannot be told apart.
     methods=("dance", *RIVALS),
 )

@@ -1,6 +1,6 @@
 """Hyper-parameters: evidence budgets, chunk-context mix, and the weights of self-expression."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dance_flwr.config.options import Value
 from dance_flwr.dance.config import DanceConfig
@@ -9,7 +9,7 @@ from dance_flwr_studies.protocols.variants import Point, find, point_cells
 from dance_flwr_studies.reports.sections import seeds_text
 from dance_flwr_studies.reports.significance import MARGIN
 from dance_flwr_studies.reports.tables import NOTHING, Group, by_label, groups, markdown
-from dance_flwr_studies.reports.verdicts import Expected, expect, verdict
+from dance_flwr_studies.reports.verdicts import Expected, expect, of_datasets
 
 HOP1, HOP2 = (1, 3, 5), (0, 2, 4)
 MIX = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -75,17 +75,14 @@ def _table(part: str, members: Sequence[Group]) -> str:
     return markdown([f"{down} \\ {across}", *(f"{at}" for at in columns)], lines)
 
 
-def _verdict(rows: Sequence[Row]) -> str:
+def _stable(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
     """Compare every point with that of the defaults, on validation nodes."""
-    expected: list[Expected] = []
-    for dataset, compared in by_label(groups(rows), "dataset").items():
-        for part, members in by_label(compared, "part").items():
-            default = find(members, **_DEFAULTS[part])
-            for group in members:
-                point = ", ".join(f"{key} {group.labels[key]}" for key in _DEFAULTS[part])
-                what = f"{point} minus the default on {dataset}"
-                expected += expect(what, group, default, -MARGIN, "val_accuracy")
-    return verdict(expected)
+    for part, members in by_label(compared, "part").items():
+        default = find(members, **_DEFAULTS[part])
+        for group in members:
+            point = ", ".join(f"{key} {group.labels[key]}" for key in _DEFAULTS[part])
+            what = f"{point} minus the default on {dataset}"
+            yield from expect(what, group, default, -MARGIN, "val_accuracy")
 
 
 EXPERIMENT = Experiment(
@@ -95,6 +92,6 @@ EXPERIMENT = Experiment(
     "paper's hyper-parameter figures).",
     cells=lambda request: point_cells(request, _points()),
     render=_render,
-    verdict=_verdict,
+    verdict=of_datasets(_stable),
     metrics={"validation accuracy": "val_accuracy"},
 )

@@ -192,7 +192,7 @@ def _verdict(rows: Sequence[Row]) -> str:
             second = sorted(others, key=lambda pair: pair[0])[-2][1]
             rank = 1 + sum(mean > own for mean, _ in others)
             what = (
-                f"DANCE at r = {ratio} on {dataset}, {_ordinal(rank)} of {len(others) + 1} methods "
+                f"DANCE at r = {ratio} on {dataset}, number {rank} of {len(others) + 1} methods "
                 f"by the mean, minus {second.name(_name(second))}, the second-best of the others"
             )
             expected += expect(what, mine, second)
@@ -249,12 +249,3 @@ EXPERIMENT = Experiment(
     by_ratio=True,
     verdict=_verdict,
 )
-
-
-def _ordinal(place: int) -> str:
-    """Return "first", "second", "third", and from there on "4th"."""
-    words = ("first", "second", "third")
-    if place <= len(words):
-        return words[place - 1]
-    teens = place % 100 in (11, 12, 13)
-    return f"{place}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(place % 10, 'th')}"

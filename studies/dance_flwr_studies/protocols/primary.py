@@ -208,32 +208,20 @@ def shown(differences: Sequence[float], ratio: float, tests: int = len(QUESTIONS
 
 
 def _questions(places: Mapping[Place, Mapping[str, Group]]) -> str:
-    answers = [(question, _differences(question, places)) for question in QUESTIONS]
-    tests = [_test(differences, places, question) for question, differences in answers]
-    adjusted = holm([test.p if test else None for test in tests])
+    answers = []
+    for question in QUESTIONS:
+        if values := _differences(question, places):
+            ratio = split_ratio(places[question.cells[0]][question.of])
+            if test := corrected_test(values, ratio):
+                answers.append((question, values, ratio, test))
     lines = []
-    for (question, values), test, p in zip(answers, tests, adjusted, strict=True):
-        if test is None or p is None:
-            continue
-        lines.append(
-            [
-                question.text,
-                _with_interval(values, test),
-                _signs(values),
-                f"{p:.3f}" if p >= 0.001 else "< 0.001",
-                f"{100 * shown(values, split_ratio(places[question.cells[0]][question.of])):.2f}",
-                _word(fmean(values), test, p),
-            ]
-        )
+    adjusted = holm([test.p for *_, test in answers])
+    for (question, values, ratio, test), p in zip(answers, adjusted, strict=True):
+        assert p is not None
+        line = [question.text, _with_interval(values, test), _signs(values)]
+        line += [f"{p:.3f}" if p >= 0.001 else "< 0.001", f"{100 * shown(values, ratio):.2f}"]
+        lines.append([*line, _word(fmean(values), test, p)])
     return markdown(["question", "difference", "seeds above 0", "p", "shows", ""], lines)
-
-
-def _test(
-    differences: Sequence[float], places: Mapping[Place, Mapping[str, Group]], question: Question
-) -> Corrected | None:
-    if not differences:
-        return None
-    return corrected_test(differences, split_ratio(places[question.cells[0]][question.of]))
 
 
 def _with_interval(values: Sequence[float], test: Corrected | None) -> str:

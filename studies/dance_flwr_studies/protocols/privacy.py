@@ -1,6 +1,6 @@
 """Privacy and utility: accuracy over noise on condensed features, and over epsilon of updates."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from dance_flwr_studies.reports.figures import points
 from dance_flwr_studies.reports.sections import seeds_text
 from dance_flwr_studies.reports.significance import MARGIN
 from dance_flwr_studies.reports.tables import Group, by_label, groups, markdown
-from dance_flwr_studies.reports.verdicts import Expected, expect, verdict
+from dance_flwr_studies.reports.verdicts import Expected, expect, of_datasets
 
 SCALES = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 EPSILONS = (8.0, 64.0, 512.0, 4096.0, 32768.0, 262144.0)
@@ -75,17 +75,14 @@ def _draw(part: str, members: Sequence[Group], figure: Any) -> None:
     axes.legend(fontsize=8)
 
 
-def _verdict(rows: Sequence[Row]) -> str:
+def _kept(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
     """Compare accuracy under noise up to `_MODERATE` with that without: no point lower."""
-    expected: list[Expected] = []
-    for dataset, compared in by_label(groups(rows), "dataset").items():
-        clean = find(compared, part="features", level=0.0)
-        for group in compared:
-            level = float(group.labels["level"])
-            if group.labels["part"] == "features" and level <= _MODERATE:
-                what = f"accuracy at b = {level:g} minus that without noise on {dataset}"
-                expected += expect(what, group, clean, -MARGIN)
-    return verdict(expected)
+    clean = find(compared, part="features", level=0.0)
+    for group in compared:
+        level = float(group.labels["level"])
+        if group.labels["part"] == "features" and level <= _MODERATE:
+            what = f"accuracy at b = {level:g} minus that without noise on {dataset}"
+            yield from expect(what, group, clean, -MARGIN)
 
 
 EXPERIMENT = Experiment(
@@ -95,5 +92,5 @@ EXPERIMENT = Experiment(
     "privacy figure).",
     cells=lambda request: point_cells(request, _points()),
     render=_render,
-    verdict=_verdict,
+    verdict=of_datasets(_kept),
 )

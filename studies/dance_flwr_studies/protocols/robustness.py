@@ -1,6 +1,6 @@
 """DANCE beside fedavg-full over numbers of clients, backbones, and ways to divide the graph."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from dance_flwr.config.options import Value
@@ -15,8 +15,8 @@ from dance_flwr_studies.protocols.variants import (
 )
 from dance_flwr_studies.reports.sections import Columns, dataset_section
 from dance_flwr_studies.reports.significance import MARGIN
-from dance_flwr_studies.reports.tables import Group, by_label, groups
-from dance_flwr_studies.reports.verdicts import Expected, expect, verdict
+from dance_flwr_studies.reports.tables import Group, by_label
+from dance_flwr_studies.reports.verdicts import Expected, expect, of_datasets
 
 COUNTS: list[Point] = [({"clients": count}, {"clients": count}) for count in (3, 5, 10, 20)]
 BACKBONES: list[Point] = [
@@ -48,15 +48,12 @@ def _render(how: str, label: str, rows: Sequence[Row]) -> Section:
     return dataset_section(rows, how, Columns((label, "method"), values, line))
 
 
-def _verdict(label: str, rows: Sequence[Row]) -> str:
+def _beside(label: str, dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
     """Compare DANCE with fedavg-full at each value of a label: no point behind it."""
-    expected: list[Expected] = []
-    for dataset, compared in by_label(groups(rows), "dataset").items():
-        for value, members in by_label(compared, label).items():
-            what = f"DANCE minus {REFERENCE} on {dataset}, {label} {value}"
-            dance, reference = (find(members, method=name) for name in ("dance", REFERENCE))
-            expected += expect(what, dance, reference, -MARGIN)
-    return verdict(expected)
+    for value, members in by_label(compared, label).items():
+        what = f"DANCE minus {REFERENCE} on {dataset}, {label} {value}"
+        dance, reference = (find(members, method=name) for name in ("dance", REFERENCE))
+        yield from expect(what, dance, reference, -MARGIN)
 
 
 def _experiment(
@@ -69,7 +66,7 @@ def _experiment(
         question=question,
         cells=lambda request: point_cells(request, points, request.methods),
         render=partial(_render, f"{how} {SEED_TEXT}", label),
-        verdict=partial(_verdict, label),
+        verdict=of_datasets(partial(_beside, label)),
         methods=(REFERENCE, "dance"),
     )
 

@@ -1,6 +1,6 @@
 """Runtime: separate short runs, one at a time, compared by ratios within one study."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -20,8 +20,8 @@ from dance_flwr_studies.engine.compact_rows import WARM_ROUNDS
 from dance_flwr_studies.protocols.variants import REFERENCE, find, variant_cells
 from dance_flwr_studies.reports.figures import COLOURS, HATCHES
 from dance_flwr_studies.reports.sections import Columns, dataset_section
-from dance_flwr_studies.reports.tables import NOTHING, Group, Stat, by_label, groups, stat_of
-from dance_flwr_studies.reports.verdicts import Expected, expect, verdict
+from dance_flwr_studies.reports.tables import NOTHING, Group, Stat, stat_of
+from dance_flwr_studies.reports.verdicts import Expected, expect, of_datasets
 
 ROUNDS = 40
 HOW = (
@@ -120,19 +120,14 @@ def _draw(compared: Sequence[Group], figure: Any) -> None:
         figure.legend(loc="outside upper center", ncols=6, fontsize=8)
 
 
-def _verdict(rows: Sequence[Row]) -> str:
+def _slower(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
     """Compare the seconds of methods that condense nothing with those of DANCE."""
-    expected: list[Expected] = []
-    for dataset, compared in by_label(groups(rows), "dataset").items():
-        dance = find(compared, method="dance")
-        for group in compared:
-            name = str(group.labels["method"])
-            if get_spec(name).card.condenses:
-                continue
+    dance, metric = find(compared, method="dance"), partial(seconds, phase="total")
+    for group in compared:
+        name = str(group.labels["method"])
+        if not get_spec(name).card.condenses:
             what = f"{group.name(name)} minus DANCE on {dataset}"
-            metric = partial(seconds, phase="total")
-            expected += expect(what, group, dance, metric=metric, unit=("s per round", 1.0))
-    return verdict(expected)
+            yield from expect(what, group, dance, metric=metric, unit=("s per round", 1.0))
 
 
 EXPERIMENT = Experiment(
@@ -142,7 +137,7 @@ EXPERIMENT = Experiment(
     "runtime figure).",
     cells=_cells,
     render=_render,
-    verdict=_verdict,
+    verdict=of_datasets(_slower),
     metrics={},
     seeds=(0, 1, 2),
     serial=True,

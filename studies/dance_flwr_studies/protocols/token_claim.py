@@ -15,7 +15,6 @@ from dance_flwr_studies.reports.trained_nodes import (
     full_tokens_per_node,
     selected,
     tokens_of_a_refresh,
-    trained_nodes,
 )
 
 CLAIM = 0.3342  # of the paper's abstract; it has no table, figure, formula or list of baselines
@@ -96,12 +95,6 @@ def llm_total(row: Row) -> float | None:
     return float(llm_tokens(row.result["tokens"])) or None
 
 
-def llm_per_node(row: Row) -> float | None:
-    """Return `llm_total` per condensed node; without condensation, per labelled training node."""
-    tokens, nodes = llm_total(row), trained_nodes(row)
-    return None if tokens is None or not nodes else tokens / nodes
-
-
 def usable(row: Row) -> bool:
     """Whether a row's tokens count: a model answered; a rival's only where the row is a result."""
     if not row.result or not llm_total(row):
@@ -167,12 +160,6 @@ def readings(compared: Sequence[Group], beside: Sequence[Row]) -> list[str]:
         _reading("evidence of a test node, against its pool of hops 0 to 2", *pack),
         _reading("evidence of one refresh, against all local text", refresh, local),
     ]
-    dance = _summarising(compared)
-    for name in asking_methods():
-        rival = _rows_of(name, compared, beside)
-        node = [_mean_per_node(side) for side in (dance, rival)]
-        if all(node):
-            lines.append(_reading(f"language model per node trained on, against {name}", *node))
     lines.append(["the paper's number", NOTHING, NOTHING, f"{-100 * CLAIM:+.2f}"])
     return [markdown(["reading", "tokens", "against", "change %"], lines)]
 
@@ -193,11 +180,6 @@ def _summarising(compared: Sequence[Group]) -> list[Row]:
 def _rows_of(method: str, compared: Sequence[Group], beside: Sequence[Row]) -> list[Row]:
     rows = [row for group in compared for row in group.rows] + list(beside)
     return [row for row in rows if row.labels["method"] == method and usable(row)]
-
-
-def _mean_per_node(rows: Sequence[Row]) -> float | None:
-    known = [value for row in rows if (value := llm_per_node(row)) is not None]
-    return fmean(known) if known else None
 
 
 def _number(value: float | None) -> str:

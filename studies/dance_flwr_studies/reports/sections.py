@@ -50,10 +50,7 @@ class Columns:
 
 
 def beyond_accuracy(columns: Columns, by_dataset: Mapping[Any, Sequence[Group]]) -> str:
-    """Return the table of `columns`, with what accuracy hides at its end but for older rows."""
-    rows = [row for part in by_dataset.values() for group in part for row in group.rows]
-    if not any("test_balanced_accuracy" in row.result for row in rows):
-        return columns.table(by_dataset)
+    """Return the table of `columns`, with what accuracy hides at its end."""
 
     def line(group: Group, compared: Sequence[Group]) -> tuple[Sequence[str], Sequence[str]]:
         keys, values = columns.line(group, compared)

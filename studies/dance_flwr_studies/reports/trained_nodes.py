@@ -3,45 +3,21 @@
 from statistics import mean
 
 from dance_flwr.methods import get_spec
-from dance_flwr.methods.contract import MethodCard
 from dance_flwr_studies.engine.cells import Row
-
-
-def nodes_trained_on(row: Row) -> float | None:
-    """Return `trained_nodes` per client that has any."""
-    if (rotating := _rotating(row)) is not None:
-        return rotating / len(row.result["nodes_per_client"])
-    return _mean_size(class_counts(row))
-
-
-def trained_nodes(row: Row) -> float | None:
-    """Return condensed nodes of all clients; without condensation, labelled training nodes.
-
-    Where labelled nodes rotate, those of one round.
-    """
-    if (rotating := _rotating(row)) is not None:
-        return rotating
-    return float(sum(sum(client.values()) for client in class_counts(row))) or None
-
-
-def _rotating(row: Row) -> float | None:
-    value = row.result.get("per_condensed_node", {}).get("supervised_per_round")
-    return None if value is None else float(value)
 
 
 def labelled_nodes(row: Row) -> float | None:
     """Return mean labelled nodes per client that a round takes a loss over, whatever the loss."""
-    nodes, card = nodes_trained_on(row), _card(row)
+    rotating = row.result["per_condensed_node"].get("supervised_per_round")
+    if rotating is not None:
+        return float(rotating) / len(row.result["nodes_per_client"])
+    card = get_spec(str(row.config["method"])).card
+    nodes = _mean_size(row, "core_per_class" if card.condenses else "train_per_class")
     if nodes is None or not card.condenses:
         return nodes
     share = row.result["per_condensed_node"].get("supervised")
-    real = _mean_size(_per_class(row, "train_per_class")) if card.trains_on_all_labels else 0.0
+    real = _mean_size(row, "train_per_class") if card.trains_on_all_labels else 0.0
     return None if share is None or real is None else float(share * nodes + real)
-
-
-def class_counts(row: Row) -> list[dict[str, int]]:
-    """Return condensed nodes per client and class; without condensation, labelled nodes."""
-    return _per_class(row, "core_per_class" if _card(row).condenses else "train_per_class")
 
 
 def full_tokens_per_node(row: Row) -> float:
@@ -64,14 +40,6 @@ def tokens_of_a_refresh(row: Row) -> float | None:
     return None if tokens is None else float(nodes * tokens)
 
 
-def _card(row: Row) -> MethodCard:
-    return get_spec(str(row.config["method"])).card
-
-
-def _per_class(row: Row, name: str) -> list[dict[str, int]]:
-    clients = row.result.get("facts", {}).get(name, [])
-    return [client for client in clients if client is not None]
-
-
-def _mean_size(clients: list[dict[str, int]]) -> float | None:
+def _mean_size(row: Row, name: str) -> float | None:
+    clients = [client for client in row.result["facts"].get(name, []) if client is not None]
     return mean(sum(client.values()) for client in clients) if clients else None

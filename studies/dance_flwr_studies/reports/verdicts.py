@@ -5,11 +5,12 @@ on the other side of its bound, with Holm's correction over all of them, refutes
 of them together, each significant, support it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from dance_flwr_studies.engine.cells import Row
 from dance_flwr_studies.reports.significance import LEVEL, PairedTest, corrected, paired_test
-from dance_flwr_studies.reports.tables import Group, Metric
+from dance_flwr_studies.reports.tables import Group, Metric, by_label, groups
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 UNTESTED = "not tested by these rows"
@@ -61,12 +62,30 @@ def expect(
     bound: float = 0.0,
     metric: Metric = "test_accuracy",
     unit: tuple[str, float] = ("points", 100.0),
-) -> list[Expected]:
-    """Return the expected difference metric(group) - metric(other), if they share seeds."""
-    if group is None or other is None or group is other:
-        return []
-    test = paired_test(group, other, metric, bound)
-    return [] if test.difference.mean is None else [Expected(what, test, bound, *unit)]
+) -> Iterator[Expected]:
+    """Yield the expected difference metric(group) - metric(other), if they share seeds."""
+    if group is not None and other is not None and group is not other:
+        test = paired_test(group, other, metric, bound)
+        if test.difference.mean is not None:
+            yield Expected(what, test, bound, *unit)
+
+
+def of_datasets(
+    differences: Callable[[str, Sequence[Group]], Iterable[Expected]], stated: Collection[str] = ()
+) -> Callable[[Sequence[Row]], str]:
+    """Return the verdict of rows on a claim, from the differences that it expects in a data set.
+
+    Parameters
+    ----------
+    differences : (data set, its groups) -> what is expected
+    stated : as of `groups`
+    """
+
+    def of_rows(rows: Sequence[Row]) -> str:
+        parts = by_label(groups(rows, stated), "dataset").items()
+        return verdict(each for dataset, part in parts for each in differences(str(dataset), part))
+
+    return of_rows
 
 
 def verdict(expected: Iterable[Expected]) -> str:

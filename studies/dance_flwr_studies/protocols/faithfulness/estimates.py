@@ -53,7 +53,6 @@ def unpack(text: str) -> Values:
 
 
 RESAMPLES = 2000
-_FEWEST = 5  # seeds that a comparison needs
 DIFFERENCE = "evidence minus "  # before the source, in names of paired differences
 
 
@@ -79,15 +78,23 @@ class Estimate:
 
 
 def estimates(analyses: Sequence[Mapping[str, Any]]) -> dict[str, Estimate]:
-    """Return estimates by "source/measure", and of paired differences to each control."""
-    return _resampled([_with_differences(analysis) for analysis in analyses])
+    """Return estimates by "source/measure", and of paired differences to each control.
 
-
-def caveat(analyses: Sequence[Mapping[str, Any]]) -> str:
-    """Return a warning about the intervals of these rows, or "" if none is needed."""
-    if len(analyses) < _FEWEST:
-        return f" Fewer than {_FEWEST} seeds: the intervals say little about other seeds."
-    return ""
+    They are of the measures that every seed has, from the same resamples.
+    """
+    seeds = [_with_differences(analysis) for analysis in analyses]
+    names = [
+        name
+        for name, value in seeds[0].items()
+        if all(name in seed and seed[name].shape[1:] == value.shape[1:] for seed in seeds)
+    ]
+    rows = bootstrap([np.column_stack([seed[name] for name in names]) for seed in seeds])
+    widths = [seeds[0][name].reshape(len(seeds[0][name]), -1).shape[1] for name in names]
+    parts = np.split(rows, np.cumsum(widths)[:-1], axis=1)
+    return {
+        name: Estimate(*(part if seeds[0][name].ndim > 1 else part[:, 0]))
+        for name, part in zip(names, parts, strict=True)
+    }
 
 
 def bootstrap(seeds: Sequence[NDArray[np.float64]], key: int = 0) -> NDArray[np.float64]:
@@ -121,20 +128,3 @@ def _with_differences(analysis: Mapping[str, Any]) -> Values:
         if source in OTHERS and value.ndim == 1:
             paired[f"{DIFFERENCE}{name}"] = values[f"{EVIDENCE}/{measure}"] - value
     return values | paired
-
-
-def _resampled(seeds: Sequence[Values]) -> dict[str, Estimate]:
-    """Return estimates of all measures that every seed has, from the same resamples."""
-    names = [
-        name
-        for name, value in seeds[0].items()
-        if all(name in seed and seed[name].shape[1:] == value.shape[1:] for seed in seeds)
-    ]
-    stacked = [np.column_stack([seed[name] for name in names]) for seed in seeds]
-    rows = bootstrap(stacked)
-    widths = [seeds[0][name].reshape(len(seeds[0][name]), -1).shape[1] for name in names]
-    parts = np.split(rows, np.cumsum(widths)[:-1], axis=1)
-    return {
-        name: Estimate(*(part if seeds[0][name].ndim > 1 else part[:, 0]))
-        for name, part in zip(names, parts, strict=True)
-    }

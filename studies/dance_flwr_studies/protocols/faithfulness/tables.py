@@ -9,7 +9,6 @@ from dance_flwr_studies.engine.cells import Picture, Row, Section
 from dance_flwr_studies.protocols.faithfulness.estimates import (
     DIFFERENCE,
     Estimate,
-    caveat,
     estimates,
 )
 from dance_flwr_studies.reports.figures import COLOURS, style
@@ -17,7 +16,7 @@ from dance_flwr_studies.reports.significance import interval_test
 from dance_flwr_studies.reports.tables import NOTHING, Group, by_label, groups, markdown
 from dance_flwr_studies.reports.verdicts import Expected, verdict
 
-_LONGEST_NAME = 100  # characters of a figure's name
+_FEWEST = 5  # seeds that a comparison needs
 HOW = (
     "Chunks are taken out of the text bank and the whole deployed predictor runs again; graph, "
     "edges, training labels and weights stay. y^ is the class predicted from the full text. The "
@@ -87,7 +86,9 @@ def _heading(title: str, analyses: Sequence[Mapping[str, Any]]) -> str:
     smoothing = sorted({analysis["smoothing"] for analysis in analyses} - {"none"})
     if smoothing:
         text += f" Measured before the run's smoothing ({', '.join(smoothing)})."
-    return text + caveat(analyses)
+    if len(analyses) < _FEWEST:
+        text += f" Fewer than {_FEWEST} seeds: the intervals say little about other seeds."
+    return text
 
 
 def _sources(means: Mapping[str, Estimate]) -> dict[str, str]:
@@ -124,14 +125,6 @@ def _compactness(analyses: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _file_name(dataset: str, note: str) -> str:
-    """Return the stem of a figure's files; a note of many settings is given by its hash."""
-    place = "-".join(part for part in (dataset, *note.replace(", ", "-").split("=")) if part)
-    if len(place) > _LONGEST_NAME:
-        place = f"{dataset}-{hashlib.sha256(note.encode()).hexdigest()[:8]}"
-    return f"faithfulness-{place}"
-
-
 def _picture(
     dataset: str,
     group: Group,
@@ -156,4 +149,5 @@ def _picture(
         axes[1].legend(fontsize=8)
 
     caption = f"{group.name(dataset)}: p(y^) without, or with nothing but, the k heaviest chunks."
-    return Picture(_file_name(dataset, group.note), caption, draw, (8.0, 3.6))
+    note = f"-{hashlib.sha256(group.note.encode()).hexdigest()[:8]}" if group.note else ""
+    return Picture(f"faithfulness-{dataset}{note}", caption, draw, (8.0, 3.6))
