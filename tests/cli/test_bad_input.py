@@ -7,9 +7,11 @@ import shutil
 import sys
 
 import pytest
+from support.graphs import text_graph
 
 from dance_flwr import PROTOCOL, __version__
 from dance_flwr.config.text import to_toml
+from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.errors import ProtocolError, UserError
 from dance_flwr.federation.wire import keys
 
@@ -43,12 +45,20 @@ def assert_one_error(done, tmp_path, *words):
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".partial", ".tmp")]
 
 
-# Places that cannot be written to
-
-# The real entry point, as a user calls it
-
-
 # Nodes and clients that fail
+
+
+@pytest.mark.filterwarnings("default:.*empty text")  # here it is an error
+def test_empty_texts_are_one_warning_and_kept(start, tmp_path):
+    texts = ["Butter in the oven."] * 10 + ["", "   "]
+    names = [f"n{i}" for i in range(12)]
+    data, pairs = tmp_path / "own", [(0, 1), (1, 2), (5, 6)]
+    write_folder(text_graph("own", names, texts, [i % 2 for i in range(12)], pairs), data)
+    done = start(data=str(data), clients=2, rounds=1, partition="random")
+    (warned,) = [line for line in done.err if "warning" in line.lower()]
+    assert done.code == 0 and warned.startswith("warning: ") and "2 of 12" in warned
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert sum(result["nodes_per_client"]) == 12
 
 
 @pytest.mark.parametrize("surprise", [False, True])

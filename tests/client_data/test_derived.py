@@ -163,3 +163,15 @@ def test_texts_by_agreement_are_kept_once_whatever_the_edges_weigh(folder, monke
     assert files(folder) == before
     ClientData(folder, CPU, reading=replace(condensed, text_temperature=0.1)).table  # noqa: B018
     assert len(files(folder)) == 3
+
+
+@pytest.mark.parametrize(("rows", "inside"), [(16, True), (17, False)])
+def test_on_a_card_an_array_fits_into_an_eighth_of_the_share_of_the_process(
+    monkeypatch, rows, inside
+):
+    """A quarter of 8,192 bytes: 256 for an array, whatever is free; on the host 256, too."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (7, 8192))
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 0.25)
+    assert derived.fits(rows, 4, torch.device("cuda:0")) == inside
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", 256)
+    assert derived.fits(rows, 4, CPU) == inside

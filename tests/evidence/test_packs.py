@@ -21,6 +21,7 @@ from dance_flwr.data.card import read_card
 from dance_flwr.data.digests import data_commitment, write_card
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.pack import Packs
+from dance_flwr.evidence.render import render
 from dance_flwr.evidence.seal import seal
 from dance_flwr.runs.evidence import show_evidence, verify_evidence
 from dance_flwr.runs.result import read_result, write_result
@@ -114,6 +115,23 @@ def test_show_explains_a_node_outside_the_core(dance):
     text = show_evidence(dance.folder, 0, data.ids()[outside], None)
     assert data.ids()[outside] in text.splitlines()[0] and marks(text)
     assert sum(float(weight) for weight, _ in marks(text)) == pytest.approx(1, abs=0.01)
+
+
+def test_the_answer_is_shown_before_its_readings_and_its_account(dance):
+    packs, data = Packs.load(dance.store(0).final_path), dance.data(0)
+    for row, best in enumerate(packs.predicted):
+        text, names = render(data, packs, row), data.card.class_names
+        shown = [f"answer      {names[best]} ({packs.decisive[row, best]:.3f})"]
+        for stage in packs.views:
+            probs = packs.probs[packs.stages.index(stage), row]
+            shown.append(f": {names[probs.argmax()]} ({probs.max():.3f})")
+        places = [text.index(part) for part in [*shown, "account "]]
+        assert places == sorted(places)
+        assert ("the readings disagree" in text) == packs.disagree[row]
+        total, *steps = map(float, re.findall(r"(?<= )[+-]\d+\.\d\d(?=,|  )", text))
+        odds = np.log(packs.decisive[row, best] / packs.decisive[row, packs.rival[row]])
+        assert total == pytest.approx(odds, abs=0.01)
+        assert sum(steps) == pytest.approx(total, abs=0.005 * (1 + len(steps)))
 
 
 @dataclass

@@ -11,9 +11,7 @@ from safetensors.torch import load_file, save_file
 from support.killing import Killed, same
 
 from dance_flwr.api.bundle import Bundle, export
-from dance_flwr.api.evaluation import (
-    worth,
-)
+from dance_flwr.api.evaluation import Worth, worth
 from dance_flwr.client_data.validated import validated_nodes
 from dance_flwr.errors import DataError, UserError
 from dance_flwr.federation.client.client import Client
@@ -248,6 +246,20 @@ def test_worth_compares_the_three_models_of_each_client(personal, cli):
     printed = cli("report", personal.folder, "--worth")
     assert printed.code == 0
     assert all(f"client {k}: " in printed.out for k in range(3))
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "nodes", "sentence"),
+    [
+        (20, 2, 100, "joining is worth 18.0 ± 8.6 points here"),
+        (2, 20, 100, "joining costs 18.0 ± 8.6 points here"),
+        (3, 2, 100, "no difference that 100 nodes can show (+1.0 ± 4.7)"),
+        (0, 0, 0, "no test nodes, so nothing is known"),
+    ],
+)
+def test_the_sentence_says_no_more_than_the_nodes_can_show(gained, lost, nodes, sentence):
+    row = Worth(0, nodes, {}, gained, lost)
+    assert row.sentence == sentence
 
 
 def test_worth_needs_models_that_were_trained_alone(dance):

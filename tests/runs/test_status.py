@@ -265,6 +265,28 @@ def test_a_client_that_drops_out_is_named(run, tmp_path):
     assert "client 1: last answered in round 1, missed 3 rounds" in render(status)
 
 
+def test_a_client_that_comes_back_is_no_longer_absent(run):
+    finished = run(app=Failing(2, {1, 2}), min_valid_replies=2, **FAST)
+    assert [list(row["absent"]) for row in finished.result["history"]] == [["2"], ["2"], []]
+    assert read_status(finished.folder).absent == []
+
+
+def test_a_node_that_is_not_connected_is_named():
+    from types import SimpleNamespace
+
+    from dance_flwr.config.tree import RunConfig
+    from dance_flwr.federation.server.grid import FederationGrid
+    from dance_flwr.federation.server.polling import MessageLog
+
+    grid = SimpleNamespace(get_node_ids=lambda: [11, 13])
+    federation = FederationGrid(
+        grid, {11: 0, 12: 1, 13: 2}, RunConfig(clients=3, min_valid_replies=2), MessageLog()
+    )
+    assert list(federation.get_node_ids()) == [11, 13]
+    assert federation.take_absent() == {1: "its SuperNode is not connected"}
+    assert federation.take_absent() == {}
+
+
 def test_a_rejected_upload_and_its_sender_are_named(run, lines):
     def spoil(reply):
         record = reply.content["arrays"]

@@ -8,7 +8,8 @@ from support.prompts import prompt
 import client_app
 from dance_flwr.evidence.pack import Packs
 from dance_flwr.federation.wire import keys, messages
-from dance_flwr.runs.token_ledgers import llm_tokens
+from dance_flwr.metrics import TOKEN_COUNTS, Tokens
+from dance_flwr.runs.token_ledgers import ledger_lines, llm_tokens, token_ledgers
 
 WORDS = len(prompt("node 0").text.split())  # the stub counts words
 REPLY = len(json.dumps({"score": 0}).split())
@@ -91,3 +92,19 @@ def test_a_replay_from_the_cache_changes_fresh_counts_alone(run, monkeypatch):
     assert {name: ledger for name, ledger in first.items() if name != "llm"} == {
         name: ledger for name, ledger in again.items() if name != "llm"
     }
+
+
+def test_the_command_line_says_what_was_counted():
+    own = Tokens(
+        **{name: place for place, name in enumerate(TOKEN_COUNTS, 1)}, model="m", tokeniser="t"
+    )
+    ledgers = token_ledgers({0: own, 1: own}, {"encoder_tokens": {0: 100, 1: 1000}})
+    sums_are_totals(ledgers)
+    assert ledger_lines(ledgers) == [
+        "encoder 1,100, each text once",
+        "evidence 4 in 2 chunks; each chunk once: 8 in 6",
+        "language model 84 in 22 calls: prompts 18 fresh, 22 cached; replies 20 fresh, 24 cached; "
+        "14 calls failed, 16 beyond the cap; counted by t",
+    ]
+    nothing = token_ledgers({None: Tokens()}, {"encoder_tokens": {None: 1100}})
+    assert ledger_lines(nothing) == ["encoder 1,100, each text once"]
