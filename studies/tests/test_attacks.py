@@ -53,21 +53,6 @@ OVERFIT = {
 }
 
 
-def test_membership_by_hand():
-    scores, members, others = (
-        np.array([0.9, 0.2, 0.8, 0.1, 0.3]),
-        torch.tensor([0, 1]),
-        torch.tensor([2, 3, 4]),
-    )
-    found = membership(scores, members, others)
-    assert found == pytest.approx(4 / 6), "0.9 beats three of the others, 0.2 one"
-    assert membership(-scores, members, others) == pytest.approx(2 / 6)
-    assert (
-        membership(scores, members[:0], others) is None
-        and membership(scores, members, others[:0]) is None
-    )
-
-
 def test_a_known_change_of_the_head_gives_the_right_sign():
     start, *seen = (
         {"head_graph.bias": torch.tensor(bias)} for bias in ([0.5, 0.5], [0.6, 0.4], [0.4, 0.7])

@@ -4,7 +4,6 @@ import json
 import sys
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from dance_flwr_studies.engine.cells import Request, Row
@@ -15,22 +14,13 @@ from dance_flwr_studies.protocols.complexity.growth import (
     measure,
     prepare_clients,
 )
-from dance_flwr_studies.protocols.complexity.protocol import EXPERIMENT, slope
+from dance_flwr_studies.protocols.complexity.protocol import EXPERIMENT
 from dance_flwr_studies.protocols.complexity.synthetic_client import Scale
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from dance_flwr.dance.state import due
 from dance_flwr.metrics import PHASES
-
-SIZES = np.array([100, 200, 400, 800, 1600])
-
-
-@pytest.mark.parametrize("power", [0, 0.5, 1, 2])
-def test_slope_of_a_known_power_law(power):
-    values = 3e-4 * SIZES**power
-    exponent, error = slope(SIZES, values)
-    assert exponent == pytest.approx(power, abs=1e-9) and error == pytest.approx(0, abs=1e-7)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,9 @@ from dance_flwr_studies.engine import worker as work
 from dance_flwr_studies.engine.cells import Cell, Request, dataset_name
 from dance_flwr_studies.engine.folder import Study, run_name, settings_of
 from dance_flwr_studies.engine.runner import check_labels, run_grid
+from dance_flwr_studies.protocols import primary, settings
 from study_support.inline import Inline
+from study_support.rows import cells_of
 from support.graphs import SMALL
 
 from dance_flwr.config.tree import RunConfig, flatten, parse
@@ -42,18 +44,10 @@ def test_the_address_ignores_paths_but_not_settings(tiny):
         replace(config, out="elsewhere", resume=True),
     ):
         assert run_name(other) == run_name(config)
-    settings = [
-        *(
-            {"seed": 1},
-            {"rounds": 4},
-            {"method": "fedavg-full"},
-            {"dance.mix": 0.5},
-            {"ema-decay": 0.5},
-        ),
-        {"data": "other"},
-    ]
-    names = {run_name(parse({"data": str(tiny), **SMALL, **changed})) for changed in settings}
-    assert len(names | {run_name(config)}) == len(settings) + 1
+    keys = {"seed": 1, "rounds": 4, "method": "fedavg-full", "dance.mix": 0.5, "ema-decay": 0.5}
+    changed = [{key: value} for key, value in (keys | {"data": "other"}).items()]
+    names = {run_name(parse({"data": str(tiny), **SMALL, **change})) for change in changed}
+    assert len(names | {run_name(config)}) == len(changed) + 1
     assert run_name(config).startswith("tiny-dance-seed0-")
 
 
@@ -97,18 +91,40 @@ def test_every_protocol_has_cells_that_parse_and_are_unique(name):
             assert not [key for key in settings_of(cell.config) if key.startswith("dance.")]
 
 
-def test_ablations_differ_from_the_full_method_in_a_part_and_its_extension_each():
-    cells = get_experiment("ablation").cells(Request(("cora",), (), (0,)))
-    full, *others = (settings_of(cell.config) for cell in cells)
-    changed = [{key for key in full if full[key] != other[key]} for other in others]
-    assert changed == [
-        {"dance.topology-rule", "edge-gates"},
-        {"dance.text-rule", "text-pooling"},
-        {"dance.core-rule"},
-        {"dance.label-evidence", "class-prior"},
-        {"dance.core-rule"},
-        {"dance.core-rule"},
-    ]
+CORE, READING = {"dance.core-rule"}, {"text-pooling", "edge-gates", "class-prior"}
+FIRST, MOVES = {"dance.labelled-first"}, {"dance.coverage-penalty"}
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "base", "keys"),
+    [
+        (
+            *("ablation", {}, "full"),
+            {
+                "w/o TGR": {"dance.topology-rule", "edge-gates"},
+                "w/o TC": {"dance.text-rule", "text-pooling"},
+                "w/o labels": {"dance.label-evidence", "class-prior"},
+                **dict.fromkeys(("w/o NC", "random labelled core", "covering core"), CORE),
+            },
+        ),
+        ("primary", {"regime": primary.CLEAN}, primary.DANCE, {primary.RANDOM: CORE}),
+        ("primary", {"regime": primary.CLEAN}, primary.FULL, {primary.READS: READING}),
+        ("primary", {"regime": primary.CLEAN}, primary.DRAWN, {primary.COVER: CORE}),
+        (
+            *("settings", {"rounds": 60}, settings.PUBLISHED),
+            {
+                "labelled nodes first": FIRST,
+                "a core that moves": MOVES,
+                settings.BOTH: FIRST | MOVES,
+            },
+        ),
+    ],
+)
+def test_a_variant_changes_what_it_is_named_for(name, where, base, keys):
+    cells = [c for c in cells_of(name, seeds=(5,)) if c.labels.items() >= where.items()]
+    of = {cell.labels["variant"]: settings_of(cell.config) for cell in cells}
+    for variant, wanted in keys.items():
+        assert {key for key, value in of[base].items() if of[variant][key] != value} == wanted
 
 
 def test_overrides_win_over_files_but_cannot_make_labels_wrong():
@@ -352,12 +368,12 @@ def test_mistakes_are_one_line(cli, words, message, tmp_path):
 def test_end_to_end_with_two_workers(cli, tiny, tmp_path, monkeypatch, pairs):
     """Real worker processes, two at a time, then the report."""
     monkeypatch.chdir(tmp_path)
-    settings = [word for pair in pairs for word in ("--set", pair)]
+    small = [word for pair in pairs for word in ("--set", pair)]
     words = ["main-table", "--datasets", tiny, "--methods", "fedavg-full", "dance"]
     words += ["--seeds", "0", "--jobs", "2"]
-    done = cli("experiment", *words, *settings)
+    done = cli("experiment", *words, *small)
     assert done.code == 0 and "4 made, 0 found, 0 failed" in done.out, done.err
-    assert cli("experiment", *words, *settings).out.count("0 made, 4 found") == 1
+    assert cli("experiment", *words, *small).out.count("0 made, 4 found") == 1
     assert cli("tables").code == 0
     text = (tmp_path / "study" / "report" / "main-table.md").read_text()
     assert (

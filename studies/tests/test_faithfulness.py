@@ -291,18 +291,6 @@ def _with_hops(pool):
     return pool.chunks, type(pool.chunks)(pool.chunks.ptr, pool.hop)
 
 
-def test_pool_is_everything_within_two_hops():
-    data, _, nodes, pool, _ = sources(3)
-    for v, chunks, hops in zip(nodes.tolist(), *map(lists, _with_hops(pool)), strict=True):
-        assert (
-            len(chunks) == len(set(chunks))
-            and set(chunks) == oracle.pool(data, v)
-            and hops == sorted(hops)
-        )
-        owners = [int(data.table.node_of_chunk[c]) for c in chunks]
-        assert all(u in oracle.ball(data, v, hop) for u, hop in zip(owners, hops, strict=True))
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.5])
 def test_dense_attention_is_gates_times_chunk_weights_with_softmax(temperature):
     data, model, nodes, pool, _ = sources(4)

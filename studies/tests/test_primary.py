@@ -5,19 +5,12 @@ from dataclasses import replace
 from statistics import fmean
 
 import pytest
-from dance_flwr_studies.engine.folder import settings_of
 from dance_flwr_studies.protocols import primary
 from dance_flwr_studies.protocols.primary import (
     ALONE,
-    CLEAN,
-    COVER,
     DANCE,
-    DRAWN,
-    FULL,
     PERSONAL,
     QUESTIONS,
-    RANDOM,
-    READS,
     TEXT,
 )
 from scipy.stats import t as student
@@ -78,21 +71,6 @@ def test_every_question_has_all_its_cells_and_every_seed():
         assert len(asked[0]) == (10 if question.cells[0][0] == "debian" else 20)
 
 
-@pytest.mark.parametrize(
-    ("variant", "base", "keys"),
-    [
-        (RANDOM, DANCE, {"dance.core-rule"}),
-        (READS, FULL, {"text-pooling", "edge-gates", "class-prior"}),
-        (COVER, DRAWN, {"dance.core-rule"}),
-    ],
-)
-def test_a_control_changes_one_thing(variant, base, keys):
-    cells = cells_of("primary", datasets=("cora",), seeds=(5,))
-    of = {c.labels["variant"]: settings_of(c.config) for c in cells if c.labels["regime"] == CLEAN}
-    changed = {key for key, value in of[variant].items() if of[base][key] != value}
-    assert changed == keys
-
-
 def test_a_difference_is_one_number_per_seed_and_its_test_the_corrected_one(rows):
     """Two points on Cora, four on CiteSeer, both with a wave: three points."""
 
@@ -146,18 +124,3 @@ def test_the_budget_of_texts_draws_what_its_table_says(tmp_path):
     assert "| cora: clean | 6 |" in table and "| cora: clean | 50 |" in table
     pytest.importorskip("matplotlib")
     assert all(path.stat().st_size for path in save(picture, tmp_path))
-
-
-def test_the_rules_of_the_paper_differ_from_it_in_one_extension_each():
-    cells = cells_of("settings", datasets=("cora",), seeds=(5,))
-    of = {(c.labels["variant"], c.labels["rounds"]): settings_of(c.config) for c in cells}
-    published = of["paper = true", 60]
-    assert published["dance.paper-rules"] and not published["dance.labelled-first"]
-
-    def changed(variant):
-        return {k for k, value in of[variant, 60].items() if published[k] != value}
-
-    first, moves = {"dance.labelled-first"}, {"dance.coverage-penalty"}
-    assert changed("labelled nodes first") == first and changed("a core that moves") == moves
-    assert changed("both: the core moves over the labelled nodes") == first | moves
-    assert {rounds for _, rounds in of} == {60, 200}

@@ -54,14 +54,6 @@ def test_without_a_variance_there_is_no_test(values):
     assert corrected_test(values, THIRD) is None
 
 
-def test_holm_by_hand():
-    """4 x 0.005, 3 x 0.01, 2 x 0.03, then 1 x 0.04 below the one before it."""
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.4, 0.6]) == pytest.approx([0.8, 0.8]) and holm([0.9, 0.8]) == [1.0, 1.0]
-    assert holm([]) == [] and holm([None]) == [None]
-    assert holm([None, 0.03, None]) == [None, 0.03, None], "no member of the family"
-
-
 @given(st.lists(st.none() | st.floats(0, 1), max_size=12))
 def test_holm_rejects_what_the_step_down_procedure_rejects(values):
     adjusted, known = holm(values), [p for p in values if p is not None]
