@@ -16,23 +16,6 @@ Weights = NDArray[np.float32] | None
 
 
 @dataclass(frozen=True)
-class EdgeList:
-    """The edges of a graph by row number of their ends, as they stand in the file.
-
-    Attributes
-    ----------
-    source, target : [m] int64
-    weight : [m] float32, not negative; None without weights
-    text : m strings, "" for an edge without one; None if texts of edges are left out
-    """
-
-    source: Nodes
-    target: Nodes
-    weight: NDArray[np.float32] | None = None
-    text: Sequence[str] | None = None
-
-
-@dataclass(frozen=True)
 class EdgeTexts:
     """The texts of edges, in the order of the file; an edge may have several, or none.
 

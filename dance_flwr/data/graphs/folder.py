@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dance_flwr.data.graphs.edges import (
-    EdgeList,
     EdgeTexts,
     check_weights,
     csr_rows,
@@ -32,6 +31,7 @@ from dance_flwr.disk import atomic_path, create_folder
 from dance_flwr.errors import DataError, counted
 from dance_flwr.fingerprint import file_sha256
 
+_ENDS = ("source", "target")
 _TEXT, _WEIGHT = "text", "weight"  # optional columns of edges
 _READ_ALWAYS = ("id", "text")
 _EDGES = 1 << 20  # of a row group
@@ -71,7 +71,10 @@ def read_folder(path: Path) -> TextGraph:
 
 
 def stored_graph(path: Path, name: str, provenance: dict[str, str]) -> TextGraph:
-    """Return the graph in the two tables of a folder."""
+    """Return the graph in the two tables of a folder, without self loops and duplicate edges.
+
+    Weights of an edge that is listed several times are summed, and all its texts kept.
+    """
     nodes, edges = parquet_table(path / NODES), parquet_table(path / EDGES, "edges")
     names = ["id", *(n for n in TextGraph.columns() if n in nodes.names and n not in _READ_ALWAYS)]
     parts: dict[str, list[Any]] = {name: [] for name in names}
@@ -82,44 +85,17 @@ def stored_graph(path: Path, name: str, provenance: dict[str, str]) -> TextGraph
             parts[column].append(batch[column])
     columns = {column: join(arrays) for column, arrays in parts.items()}
     ids = check_ids(columns["id"], nodes.where)
-    named = edges.read(("source", "target", *(n for n in (_TEXT, _WEIGHT) if n in edges.names)))
-    ends = edge_ends(
-        {name: named[name] for name in ("source", "target")}, ids, edges.where, nodes.where
-    )
-    return graph_of(
-        name,
-        columns,
-        texts,
-        _edge_list(named, ends, edges.where),
-        declared_classes(nodes.metadata, nodes.where),
-        provenance,
-    )
-
-
-def graph_of(
-    name: str,
-    columns: dict[str, Any],
-    texts: list[str],
-    edges: EdgeList,
-    classes: tuple[str, ...],
-    provenance: dict[str, str],
-) -> TextGraph:
-    """Return the graph of the columns of its tables, without self loops and duplicate edges.
-
-    Parameters
-    ----------
-    columns : large_string arrays: `id`, and the other columns of nodes but `text` if there are any
-    edges : weights of an edge that is listed several times are summed, and all its texts kept
-    classes : declared ones, with or without a node
-    """
-    ids = columns["id"]
-    class_names, labels = classes, np.full(len(ids), UNLABELLED)
+    class_names = declared_classes(nodes.metadata, nodes.where)
+    labels, split = np.full(len(ids), UNLABELLED), np.zeros(len(ids), np.uint8)
     if "label" in columns:
-        class_names, labels = _labels(columns["label"], classes)
-    split = np.zeros(len(ids), np.uint8)
+        class_names, labels = _labels(columns["label"], class_names)
     if "split" in columns:
         split = split_codes(columns["split"], name)
-    ends = edges.source, edges.target
+    named = edges.read([*_ENDS, *(n for n in (_TEXT, _WEIGHT) if n in edges.names)])
+    where = edges.where, nodes.where
+    source, target = (_rows_of(named[end], end, ids, where) for end in _ENDS)
+    ends = source, target
+    weights = _weights(named[_WEIGHT], edges.where) if _WEIGHT in named else None
     csr = csr_from_pairs(*ends, len(ids))
     return TextGraph(
         name=name,
@@ -131,8 +107,8 @@ def graph_of(
         indices=csr[1],
         split=split,
         provenance=provenance,
-        weights=csr_weights(csr, *ends, edges.weight),
-        edge_texts=None if edges.text is None else EdgeTexts.of(*ends, edges.text),
+        weights=csr_weights(csr, *ends, weights),
+        edge_texts=EdgeTexts.of(*ends, named[_TEXT].to_pylist()) if _TEXT in named else None,
         **{
             attribute: np.array(columns[column].to_pylist(), np.str_)
             for column, attribute in TextGraph.columns(plain=True).items()
@@ -192,7 +168,7 @@ def write_edges(file: Path, ids: Any, source: NDArray[np.int64], target: NDArray
 def _attributed_table(graph: TextGraph, ids: Any) -> Any:
     """Return the Arrow table of a graph's edges, with their weights and texts if any.
 
-    Texts come first, in their order and one a row; then the edges without one. `_edge_list`
+    Texts come first, in their order and one a row; then the edges without one. `stored_graph`
     gives the same weights and texts again.
 
     Parameters
@@ -223,28 +199,17 @@ def _attributed_table(graph: TextGraph, ids: Any) -> Any:
     return pa.table(columns)
 
 
-def _edge_list(
-    columns: dict[str, Any], ends: tuple[NDArray[np.int64], NDArray[np.int64]], where: str
-) -> EdgeList:
-    """Return the rows of a table of edges.
-
-    Parameters
-    ----------
-    columns : string arrays by name, the ends and what the table has of texts and weights
-    ends : rows of the two nodes of each row of the table
-    """
-    weight = None
-    if _WEIGHT in columns:
-        try:
-            weight = np.array(columns[_WEIGHT].to_pylist(), np.float32)
-        except ValueError as error:
-            raise DataError(
-                f"{where}: expected a number in every row of {_WEIGHT!r}, found {error}; correct "
-                "it, or leave the column out"
-            ) from None
-        check_weights(weight, len(ends[0]), where)
-    text = columns[_TEXT].to_pylist() if _TEXT in columns else None
-    return EdgeList(*ends, weight, text)
+def _weights(values: Any, where: str) -> NDArray[np.float32]:
+    """Return the weights of the rows of a table of edges, from strings."""
+    try:
+        weights = np.array(values.to_pylist(), np.float32)
+    except ValueError as error:
+        raise DataError(
+            f"{where}: expected a number in every row of {_WEIGHT!r}, found {error}; correct "
+            "it, or leave the column out"
+        ) from None
+    check_weights(weights, len(values), where)
+    return weights
 
 
 def check_ids(ids: Any, where: str) -> Any:
@@ -319,19 +284,18 @@ def split_codes(values: Any, where: str) -> NDArray[np.uint8]:
     return split
 
 
-def edge_ends(
-    columns: dict[str, Any], ids: Any, where: str, nodes: str
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of `ids` that the two columns of an edge table name, [m] int64 each."""
-    ends = []
-    for column, values in columns.items():
-        rows = pc.index_in(values, value_set=ids)
-        row = pc.index(pc.is_null(rows), True).as_py()
-        if row >= 0:
-            unknown = values[row].as_py()
-            raise DataError(
-                f"{where} row {row + 1}: expected a {column} id of {nodes}, found {unknown!r}; "
-                "correct the edge"
-            )
-        ends.append(rows.to_numpy().astype(np.int64))
-    return ends[0], ends[1]
+def _rows_of(values: Any, end: str, ids: Any, where: tuple[str, str]) -> NDArray[np.int64]:
+    """Return the row of the node that each edge names at one end, [m] int64.
+
+    Parameters
+    ----------
+    where : the tables of edges and of nodes, for messages
+    """
+    rows = pc.index_in(values, value_set=ids)
+    row = pc.index(pc.is_null(rows), True).as_py()
+    if row >= 0:
+        raise DataError(
+            f"{where[0]} row {row + 1}: expected a {end} id of {where[1]}, "
+            f"found {values[row].as_py()!r}; correct the edge"
+        )
+    return rows.to_numpy().astype(np.int64)  # type: ignore[no-any-return]

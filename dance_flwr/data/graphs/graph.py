@@ -198,19 +198,9 @@ class TextGraph:
         ------
         DataError : `class_names` lacks a class
         """
-        from dance_flwr.data.graphs.pyg import data_of, edge_attributes, renumbered
+        from dance_flwr.data.graphs.pyg import data_of
 
-        names = self.class_names if class_names is None else tuple(class_names)
-        return data_of(
-            self.indptr,
-            self.indices,
-            renumbered(self.labels, self.class_names, names),
-            self.split,
-            text=list(self.texts),
-            ids=self.ids.tolist(),
-            class_names=list(names),
-            **edge_attributes(self.indptr, self.indices, self.weights, self.edge_texts),
-        )
+        return data_of(self, self.class_names if class_names is None else tuple(class_names))
 
     @property
     def num_nodes(self) -> int:

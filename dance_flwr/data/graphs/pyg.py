@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.data.graphs.edges import EdgeTexts, csr_rows, pair_codes
+from dance_flwr.data.graphs.edges import csr_rows, pair_codes
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.errors import DataError
 
@@ -46,58 +46,35 @@ def in_both_directions(
     return all(entries[b, a, w, text] == count for (a, b, w, text), count in entries.items())
 
 
-def edge_attributes(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int64],
-    weights: NDArray[np.float32] | None,
-    edge_texts: EdgeTexts | None,
-) -> dict[str, Any]:
-    """Return `edge_weight` and `edge_text` of a `Data`, as far as a graph has them.
+def data_of(graph: Any, class_names: Sequence[str]) -> "Data":
+    """Return the `Data` of a `TextGraph`: both directions of every edge, `y` in this order, masks.
 
-    An edge has its text in both directions; several texts are paragraphs of one.
-    """
-    import torch
-
-    attributes: dict[str, Any] = {}
-    if weights is not None:
-        attributes["edge_weight"] = torch.tensor(weights)
-    if edge_texts is not None:
-        n, paragraphs = len(indptr) - 1, defaultdict(list)
-        codes = pair_codes(edge_texts.source, edge_texts.target, n).tolist()
-        for code, text in zip(codes, edge_texts.texts, strict=True):
-            paragraphs[code].append(text)
-        entries = pair_codes(csr_rows(indptr), indices, n).tolist()
-        attributes["edge_text"] = ["\n\n".join(paragraphs.get(code, ())) for code in entries]
-    return attributes
-
-
-def data_of(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    split: NDArray[np.uint8],
-    **others: Any,
-) -> "Data":
-    """Return a `Data` with both directions of every edge, `y` and the three masks.
-
-    Parameters
-    ----------
-    indptr, indices : neighbour lists; labels : [n] int64
-    split : [n] uint8: 0 = in no mask, 1, 2, 3 = in `train_mask`, `val_mask`, `test_mask`
-    others : further attributes, such as `ids` and `text`
+    `edge_weight` and `edge_text` are there as far as the graph has them. An edge has its text in
+    both directions; several texts are paragraphs of one.
     """
     import torch
     from torch_geometric.data import Data
 
-    source = np.repeat(np.arange(len(labels)), np.diff(indptr))
-    masks = {name: torch.tensor(split == code) for code, name in enumerate(MASKS, start=1)}
-    return Data(
-        edge_index=torch.tensor(np.stack([source, indices])),
-        y=torch.tensor(labels),
-        num_nodes=len(labels),
-        **masks,
-        **others,
+    n, source = graph.num_nodes, csr_rows(graph.indptr)
+    data = Data(
+        edge_index=torch.tensor(np.stack([source, graph.indices])),
+        y=torch.tensor(renumbered(graph.labels, graph.class_names, class_names)),
+        num_nodes=n,
+        **{name: torch.tensor(graph.split == code) for code, name in enumerate(MASKS, start=1)},
+        text=list(graph.texts),
+        ids=graph.ids.tolist(),
+        class_names=list(class_names),
     )
+    if graph.weights is not None:
+        data.edge_weight = torch.tensor(graph.weights)
+    if graph.edge_texts is not None:
+        of, paragraphs = graph.edge_texts, defaultdict(list)
+        codes = pair_codes(of.source, of.target, n).tolist()
+        for code, text in zip(codes, of.texts, strict=True):
+            paragraphs[code].append(text)
+        entries = pair_codes(source, graph.indices, n).tolist()
+        data.edge_text = ["\n\n".join(paragraphs.get(code, ())) for code in entries]
+    return data
 
 
 def default_names(labels: NDArray[np.int64]) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ def read_gml(file: Path, encoding: str = "") -> GraphFile:
         content, facts = _gml(file, text, escapes=True), {"quotes": "escaped by backslashes"}
     graphs = _listed(content.get("graph", []))
     if len(graphs) != 1:
-        raise fault(file, "one graph", len(graphs), "keep one")
+        raise fault(file, "one graph", len(graphs) or "none", "keep or add one")
     rows = [_listed(graphs[0].get(what, [])) for what in ("node", "edge")]
     if not all(isinstance(row, dict) for of in rows for row in of):
         raise fault(file, "every node and edge in brackets", "other values", "correct it")

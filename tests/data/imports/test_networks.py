@@ -755,7 +755,7 @@ OTHERS = {
             ("a value without quotes", "graph [\n node [\n x y ] ]", " line 3: .*quotes.*'y ]"),
             ("no closing bracket", "graph [\n node [ id 1 ]\n", " line 2: .*, found the end"),
             ("a bracket too many", "graph [ ]\n]\n", " line 2: .*']'"),
-            ("no graph", 'Creator "x"\n', ": .*one graph.*found 0"),
+            ("no graph", 'Creator "x"\n', ": .*one graph.*found none"),
             ("two graphs", "graph [ ] graph [ ]", ": .*one graph.*found 2"),
         )
     },
