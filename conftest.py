@@ -193,6 +193,15 @@ class Finished:
         reading = reading_of(self.settled)
         return ClientData(folder, torch.device(TEST_DEVICE), reading=reading)
 
+    def copied(self, place: Path) -> tuple[Path, Path]:
+        """A copy of the run and one of its partition, to be altered."""
+        from dance_flwr.runs.result import write_result
+
+        run = shutil.copytree(self.folder, place / "run")
+        partition = shutil.copytree(self.partition, place / "partition")
+        write_result(run, self.result | {"partition_dir": str(partition)})
+        return run, partition
+
     def replies(self, kind: str) -> list:
         """Replies of one kind, in the order in which they came."""
         return [

@@ -175,11 +175,7 @@ class Copy:
 
 @pytest.fixture
 def copy(dance, tmp_path) -> Copy:
-    shutil.copytree(dance.folder, tmp_path / "run")
-    shutil.copytree(dance.partition, tmp_path / "partition")
-    result = dance.result | {"partition_dir": str(tmp_path / "partition")}
-    write_result(tmp_path / "run", result)
-    return Copy(tmp_path / "run", tmp_path / "partition", dance.result["run"])
+    return Copy(*dance.copied(tmp_path), dance.result["run"])
 
 
 def bumped(array, index=0, by=1):

@@ -44,11 +44,8 @@ def core(run):
 @pytest.fixture
 def copied(core, tmp_path):
     """A function that returns client 1's folder of a copy of the run, and the copy itself."""
-    shutil.copytree(core.folder, tmp_path / "run")
-    shutil.copytree(core.partition, tmp_path / "partition")
-    result = core.result | {"partition_dir": str(tmp_path / "partition")}
-    write_result(tmp_path / "run", result)
-    return RunFolder(tmp_path / "partition" / "client-1", core.result["run"]), tmp_path / "run"
+    run, partition = core.copied(tmp_path)
+    return RunFolder(partition / "client-1", core.result["run"]), run
 
 
 def opened(finished, client=0):

@@ -30,7 +30,6 @@ from dance_flwr.pages.audit_pack import (
     unseen,
 )
 from dance_flwr.pages.document import unpacked
-from dance_flwr.runs.result import write_result
 from dance_flwr.seeding import generator
 
 
@@ -233,11 +232,8 @@ def test_what_is_worth_a_look():
 
 
 def test_a_page_that_did_not_verify_says_so(dance, tmp_path):
-    shutil.copytree(dance.folder, tmp_path / "run")
-    shutil.copytree(dance.partition, tmp_path / "partition")
-    result = dance.result | {"partition_dir": str(tmp_path / "partition")}
-    write_result(tmp_path / "run", result)
-    path = tmp_path / "partition" / "client-1" / "nodes.parquet"
+    run, partition = dance.copied(tmp_path)
+    path = partition / "client-1" / "nodes.parquet"
     content = pq.read_table(path).to_pydict()
     node = int(Packs.load(dance.store(1).final_path).nodes[0])
     content["text"][node] = content["text"][node].replace(" ", "_", 1)
@@ -246,7 +242,7 @@ def test_a_page_that_did_not_verify_says_so(dance, tmp_path):
     said, out = [], tmp_path / "a.html"
     with (
         pytest.raises(UserError, match=r"not verified: .*expected"),
-        open_run(tmp_path / "run", 1, None, said.append) as subject,
+        open_run(run, 1, None, said.append) as subject,
     ):
         audit.write_page(subject, out, [dance.data(1).ids()[node]], 5, said.append)
     html = out.read_text("utf-8")

@@ -20,7 +20,7 @@ from dance_flwr.federation.wire import keys
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.mixture import SHARES, best_candidate, mixture_losses
 from dance_flwr.runs.evidence import FinishedRun, verify_evidence
-from dance_flwr.runs.result import load_model, write_result
+from dance_flwr.runs.result import load_model
 
 MIX = {"personal": "mix", "seed": 2}
 
@@ -142,19 +142,10 @@ def test_evidence_shows_the_parts_and_is_verified(personal):
     verify_evidence(personal.folder, None, lambda line: None)
 
 
-def copied(finished, tmp_path):
-    """A run and its clients, to be altered."""
-    run, partition = tmp_path / "run", tmp_path / "partition"
-    shutil.copytree(finished.folder, run)
-    shutil.copytree(finished.partition, partition)
-    write_result(run, finished.result | {"partition_dir": str(partition)})
-    return run, partition / "client-0"
-
-
 @pytest.mark.parametrize("change", ["weights", "share", "none"])
 def test_an_own_model_that_was_altered_after_the_run_is_noticed(personal, tmp_path, change):
-    run, client = copied(personal, tmp_path)
-    path = own_path(client, personal.result["run"])
+    run, partition = personal.copied(tmp_path)
+    path = own_path(partition / "client-0", personal.result["run"])
     with safe_open(path, "pt") as file:
         facts = json.loads(file.metadata()["facts"])
     state = load_file(path)
