@@ -36,7 +36,7 @@ RDF = {
 # Of GML. Other references are not replaced, nor is an ampersand that begins none.
 _ENTITY = re.compile(r"&(?:\w+|#\d+|#x[\da-fA-F]+);")
 _KEY = re.compile(r"[^\W\d][\w.:-]*")
-_NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[Ee][+-]?\d+)?|INF)|NAN")
+_NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[Ee][+-]?\d+)?|(?i:INF))|(?i:NAN)")
 _BARE = ("id", "label", *ENDS[0])  # keys whose values need no quotes
 _WIKI_LINK = re.compile(r"(?<!!)\[\[([^\[\]|#^]+)[^\[\]]*\]\]")
 _LINK = re.compile(r"(?<!!)\[[^\[\]]*\]\(<?([^()<>\s#]+\.md)[^()]*\)")

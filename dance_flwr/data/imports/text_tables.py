@@ -85,15 +85,23 @@ class _TextFile:
         while is_list and comments and head.startswith(COMMENTS):
             self.skipped, head = self.skipped + 1, head.partition("\n")[2]
         marks = "\t" if suffix_of(file) == ".tsv" else "".join(_DELIMITERS)[: 5 if is_list else 4]
-        style = _QUOTINGS["none"][0] if options.quoting == "none" else {}
         marks = options.delimiter or marks
-        samples = {mark: _sample(head, mark, is_whole, style) for mark in marks}
+        quotings = [options.quoting or "standard"]
+        quotings += ["backslash"] if '\\"' in head and not options.quoting else []
+        tried = [
+            {mark: _sample(head, mark, is_whole, _QUOTINGS[how][0]) for mark in marks}
+            for how in quotings
+        ]
+        told = (
+            one for fits in (_is_even, _is_short) for one in tried if any(map(fits, one.values()))
+        )
+        samples = next(told, tried[0])
         self.mark = _delimiter(samples, file)
         rows = samples[self.mark]
         if not rows:
             raise fault(file, "a readable csv table", "an empty file", "add rows")
         # R names no column for the names of rows, which come first.
-        self.is_short = options.header and not names and _is_short([len(row) for row in rows])
+        self.is_short = options.header and not names and _is_short(rows)
         first = ["", *rows[0]] if self.is_short else rows[0]
         self.width = len(first)
         # Of a first row that is no header, as the user says, one value may be such a name, too.
@@ -153,25 +161,22 @@ class _TextFile:
     def _quoting(self) -> tuple[str, _Seen]:
         """Return what quotes mean, and what they make of the file.
 
-        If rows span lines in one meaning and another fits with other rows, that is an error, and so
-        is a stray quote if none fits.
+        Two meanings that fit with different rows are an error; so is a stray quote if none fits.
         """
         standard = self._read_as("standard")
-        if standard.fits and not standard.spanning:
-            return "standard", standard
         with text_of(self.file, self.encoding) as lines:
             first = next(itertools.islice(lines, self.skipped, None)).rstrip("\r\n")
             has_escapes = any('\\"' in line for line in lines)
+        if standard.fits and not (standard.spanning or has_escapes):
+            return "standard", standard
         others = ("backslash", "none") if has_escapes else ("none", "backslash")
         every = {"standard": standard} | {how: self._read_as(how) for how in others}
         fitting = {how: seen for how, seen in every.items() if seen.fits}
         how, seen = next(iter(fitting.items()), ("standard", standard))
-        if seen.spanning and (
-            other := next((h for h in fitting if every[h].rows != seen.rows), "")
-        ):
+        if other := next((name for name in fitting if every[name].rows != seen.rows), ""):
             found = (
-                f"that both fit: line {seen.first} begins a row over several lines, and without it "
-                f"every row has {self.width} columns, too"
+                f"that both fit: line {seen.first or every[other].first} begins a row over several "
+                f"lines, and without it every row has {self.width} columns, too"
             )
             advice = (
                 f"give --quoting {other} for {every[other].rows - self.has_header:,} rows, or "
@@ -203,7 +208,8 @@ class _TextFile:
             while block := lines.read(_SAMPLE):
                 block += lines.readline()
                 block += "" if block.endswith("\n") else "\n"
-                if not pc.match_substring_regex(pa.scalar(block), rows).as_py():
+                # Escapes, or a backslash at an end.
+                if '\\"' in block or not pc.match_substring_regex(pa.scalar(block), rows).as_py():
                     return False
         return True
 
@@ -337,19 +343,24 @@ def _sample(text: str, mark: str, is_whole: bool, style: dict[str, Any]) -> list
 
 def _delimiter(samples: dict[str, list[list[str]]], file: Path) -> str:
     """Return the delimiter that splits all rows into equally many columns, at least two."""
-    widths = {mark: [len(row) for row in rows] for mark, rows in samples.items()}
-    even = [mark for mark, width in widths.items() if len(set(width)) == 1 and width[0] > 1]
+    even = [mark for mark, rows in samples.items() if _is_even(rows)]
     # Why (decision 28): a wrong guess reads other values than were written, and nothing shows it.
     if len(even) > 1:
         found = f"that {' and '.join(_DELIMITERS[mark] for mark in even)} both fit"
         raise fault(file, "one delimiter", found, f"name it, for example --delimiter '{even[0]}'")
-    even = even or [mark for mark, width in widths.items() if _is_short(width)]
+    even = even or [mark for mark, rows in samples.items() if _is_short(rows)]
     # Uneven rows: Arrow names the first of them.
-    return even[0] if even else max(widths, key=lambda mark: widths[mark][:1] or [0])
+    return even[0] if even else max(samples, key=lambda mark: len([*samples[mark], []][0]))
 
 
-def _is_short(widths: list[int]) -> bool:
+def _is_even(rows: list[list[str]]) -> bool:
+    """Return whether all rows have equally many columns, at least two."""
+    return len({len(row) for row in rows}) == 1 and len(rows[0]) > 1
+
+
+def _is_short(rows: list[list[str]]) -> bool:
     """Return whether all rows have one column more than the first."""
+    widths = [len(row) for row in rows]
     return len(widths) > 1 and {width - 1 for width in widths[1:]} == {widths[0]}
 
 

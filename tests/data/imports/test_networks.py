@@ -710,7 +710,7 @@ OTHERS = {
     "GML, numbers": case(
         {
             "g.gml": "graph [ node [ id -1 at [ x -2e3 y +1E-3 z .5 ] ] node [ id 2 at [ x 5. "
-            'y -.5E2 z +INF ] ] edge [ source -1 target 2.0 w 1e1 ] node [ id 3 label "n" ] ]'
+            'y -.5E2 z +inf w nan ] ] edge [ source -1 target 2.0 w 1e1 ] node [ id 3 label "n" ] ]'
         },
         "3/1/0",
         text="at.x,at.y,at.z",

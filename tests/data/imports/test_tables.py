@@ -353,9 +353,19 @@ CASES = {
                 '1,"a""\n2,""b"\n3,"c \\" d"\n',
                 "!--quoting none for 3 rows, or --quoting backslash for 2",
             ),
+            (
+                "a row of two lines or two rows",
+                '1,"\\"\nx,bx"\n2,"a\\\\"\n3," "\n',
+                "!--quoting backslash for 3 rows, or --quoting standard for 4",
+            ),
             ("stray ones", '1,"a, b" c\n2,"d\n3,e"\n', "!line 2: .*found others; .*standard$"),
         )
     },
+    "quotes of R, escaped, and no name for those of rows": of(
+        "3/2/0",
+        "quoting backslash",
+        nodes='"text"\n"1","a \\"b\\" c"\n"2","two"\n"3","d"\n',
+    ),
     "a row of two lines": of(
         "3/2/0", "rows over several lines 1", nodes='id,text\n1,"a\nb"\n2,two\n3,three\n'
     ),
