@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.data.graphs.tables import Table
-from dance_flwr.data.imports.layouts import ENDS, LAYOUTS, GraphFile
+from dance_flwr.data.imports.layouts import LAYOUTS, GraphFile
 from dance_flwr.data.imports.options import Options
 from dance_flwr.data.imports.records import (
     Record,
@@ -17,6 +17,7 @@ from dance_flwr.data.imports.records import (
     record_table,
     unused,
 )
+from dance_flwr.data.imports.roles import ends_of
 from dance_flwr.data.imports.text_tables import json_lines
 from dance_flwr.errors import DataError
 
@@ -59,7 +60,7 @@ def read_json_graph(
     roles = {**{name: name for name in _ROLES}, **found.get("roles", {})}
     facts, by_place = {}, False
     if found["kind"] == "JSON of D3":
-        key = _ends_are(file, nodes, edges)
+        key = _ends_are(file, nodes, edges, options)
         by_place = key == "index"
         facts["links"] = "by place" if by_place else f"by {key}"
         if by_place:
@@ -159,12 +160,14 @@ def _grouped(content: Any) -> Any:
     return {**(content if isinstance(content, dict) else {}), "elements": groups}
 
 
-def _ends_are(file: Path, nodes: list[Record], edges: list[Record]) -> str:
+def _ends_are(file: Path, nodes: list[Record], edges: list[Record], options: Options) -> str:
     """Return the key of the nodes that most ends of links of D3 name; "index" for their place.
 
     Places count from 0, and may be strings.
     """
-    ends = [as_string(record.get(end)) for record in edges for end in ENDS[0]]
+    usual = ends_of(list(dict.fromkeys(name for record in edges for name in record)))
+    pair = options.source or usual[0], options.target or usual[1]
+    ends = [as_string(record.get(end)) for record in edges for end in pair]
     known = {key: {as_string(node.get(key)) for node in nodes} - {""} for key in _IDS}
     known["index"] = set(map(str, range(len(nodes))))
     whole = [end.removesuffix(".0") for end in ends]  # strings of floats

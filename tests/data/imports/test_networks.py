@@ -557,6 +557,19 @@ JSONS = {
             ((2, None), "drop", "3/1/0", "by place", "1 that name an unknown node"),
         )
     },
+    **{
+        f"D3, places in {' and '.join(ends)}": case(
+            js({"nodes": D3, "links": [dict(zip(ends, (0, 2), strict=True))]}),
+            "3/1/0",
+            "by place",
+            text="name",
+            **options,
+        )
+        for ends, options in (
+            (("from", "to"), {}),
+            (("a", "b"), {"source": "a", "target": "b"}),
+        )
+    },
     "D3, places from 1": case(
         js({"nodes": D3, "links": [{"source": i, "target": i % 3 + 1} for i in (1, 2, 3)]}),
         "!places of nodes from 0 to 2, found 1 to 3, .*subtract 1",
