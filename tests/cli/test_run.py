@@ -8,6 +8,7 @@ import pytest
 from support.graphs import SMALL
 
 from dance_flwr.data.prepare import prepare
+from dance_flwr.terminal import duration
 
 
 def test_partition_makes_what_a_run_with_the_same_options_finds(cli, tiny, run_config):
@@ -71,15 +72,34 @@ def test_a_run_says_what_happens_and_what_came_of_it(compared, cli, words):
     assert not re.search(r"[0-9a-f]{12}|\d{8}-\d{6}|\bpacks?\b", plain)
 
 
+def test_seconds_are_those_of_the_rounds_wherever_they_are_said(compared, cli):
+    out, (folder, alone) = compared
+    for run, name in ((folder, "dance"), (alone, "local-only")):
+        result = json.loads((run / "result.json").read_text())
+        total = sum(row["round_seconds"] for row in result["history"])
+        assert result["seconds_total"] == pytest.approx(total)
+        assert re.search(rf"^training +{name}, 2 rounds, .*, {duration(total)}$", out, re.MULTILINE)
+        for command in ("status", "report"):
+            assert f"\ntime        {duration(total)} in 2 rounds, " in cli(command, run).out
+
+
 def test_latest_is_the_run_that_was_compared(compared, cli, tmp_path, monkeypatch):
-    _, (folder, _) = compared
+    out, (folder, _) = compared
     shown = cli("status", "latest").out
     assert str(folder) in shown and "finished" in shown
+    commands = re.findall(r"^  dance-flwr (.*?) +#", out, re.MULTILINE)
+    assert commands == ["evidence page latest", "report latest", "report latest --privacy"]
+    for command in commands:
+        done = cli(*command.split())
+        assert done.code == 0, (command, done.err)
     details = cli("report", "latest").out
     assert "tokens      encoder" in details and str(folder / "result.json") in details
     shutil.rmtree(folder)
     done = cli("status", "latest")
     assert done.code == 2 and "latest: expected a run of this user, found that" in done.err[0]
+    monkeypatch.setenv("DANCE_FLWR_HOME", str(tmp_path / "empty"))
+    done = cli("report", "latest")
+    assert done.code == 2 and "found none; start one with `dance-flwr run`" in done.err[0]
 
 
 def test_a_report_compares_with_runs_that_are_named(compared, cli):
@@ -88,3 +108,14 @@ def test_a_report_compares_with_runs_that_are_named(compared, cli):
     assert done.code == 0
     (verdict,) = (line for line in out.splitlines() if "% by each client alone: " in line)
     assert done.out.splitlines()[-1] == f"{alone.name}: {verdict.strip()}"
+    assert cli("report", folder, folder.parent / "none").code == 2
+    done = cli("report", folder, alone, "--privacy")
+    assert done.code == 2 and "found 2 runs and --privacy; leave some of them out" in done.err[0]
+
+
+def test_methods_to_compare_are_checked_before_anything_runs(cli, words, tmp_path):
+    masks = "--set=privacy.secure-aggregation=true"
+    done = cli("run", *words, masks, "--out", tmp_path / "run", "--compare", "local-only")
+    assert done.code == 2 and "expected a method that needs sums only" in done.err[-1]
+    done = cli("run", *words, "--compare", "magic", "--out", tmp_path / "run")
+    assert done.code == 2 and "found 'magic'" in done.err[-1] and not (tmp_path / "run").exists()

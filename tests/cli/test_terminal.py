@@ -25,6 +25,21 @@ def words(tiny):
     return ["--data", tiny, *(f"--set={key}={value}" for key, value in pairs.items())]
 
 
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    """A graph whose texts take seconds to encode and to import, as tables for `data import`."""
+    folder = tmp_path_factory.mktemp("graphs") / "large"
+    folder.mkdir()
+    nodes, edges = 8_000, 1_000_000
+    with (folder / "nodes.csv").open("w") as file:
+        file.write("id,text,label\n")
+        file.writelines(f"n{i},{'red blue green ' * 20}{i},{'xyz'[i % 3]}\n" for i in range(nodes))
+    with (folder / "edges.csv").open("w") as file:
+        file.write("source,target\n")
+        file.writelines(f"n{i % nodes},n{(i * 7919 + i // nodes) % nodes}\n" for i in range(edges))
+    return folder
+
+
 def test_a_run_moves_a_bar_and_so_does_its_rest(words, tmp_path):
     out = tmp_path / "out"
     seen = r"rounds .* \d\d:\d\d left"
@@ -38,6 +53,33 @@ def test_a_run_moves_a_bar_and_so_does_its_rest(words, tmp_path):
     numbers = states(text, "rounds")
     assert len(numbers) > 1 and int(numbers[0]) > 0 and "\rtraining " in text
     check(text)
+
+
+def test_the_demo_moves_a_bar_while_it_reads_the_texts(tmp_path):
+    seen = (
+        r"\rtexts [^\r]*?([\d,]+) of [\d,]+ tokens.*\rtexts [^\r]*?(?!\1 )[\d,]+ of [\d,]+ tokens"
+    )
+    code, text = on_terminal("demo", home=tmp_path, until=seen)
+    assert code != 0 and len(states(text, "texts", " tokens")) > 1
+    check(text)
+
+
+def test_an_import_says_what_it_does(texts, tmp_path):
+    code, text = on_terminal("data", "import", texts, "--name", "mine", home=tmp_path / "root")
+    assert code == 0, text
+    stages = re.findall(rf"\r({BARS}) +([^\r]*)", text)
+    assert "reading" in {stage for stage, _ in stages}
+
+
+def test_a_partition_moves_a_bar(texts, tmp_path):
+    pairs = {**SMALL, "data-root": tmp_path / "root"}
+    options = [f"--set={key}={value}" for key, value in pairs.items()]
+    from dance_flwr.data.imports.importer import import_graph
+
+    import_graph([texts], "mine", tmp_path / "root")
+    code, text = on_terminal("partition", "--data", "mine", *options)
+    assert code == 0, text
+    assert len(states(text, "texts", " tokens")) > 1
 
 
 def test_a_class_name_commands_no_terminal(tmp_path):

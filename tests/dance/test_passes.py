@@ -75,6 +75,20 @@ def test_predictions_of_some_nodes_are_those_of_all(dance, run_config, views, pa
             torch.testing.assert_close(probs, everyone[name][nodes], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("paper", [False, True])
+def test_predictions_of_every_view_from_disk_are_those_from_memory(
+    dance, run_config, monkeypatch, paper
+):
+    settings = replace(DanceConfig.of(dance.config), views="plain+core+fused")
+    model = model_of(run_config, dance_paper_rules=paper)
+    wanted = predict(client_of(model, dance.data(0), settings))
+    monkeypatch.setattr(derived, "RESIDENT_BYTES", 0)
+    monkeypatch.setattr(passes, "_MAX_IN_ONE_PASS", 20)  # the last block is not full
+    found = predict(client_of(model, dance.data(0), settings))
+    for view, probs in wanted.items():
+        torch.testing.assert_close(found[view], probs, atol=5e-3, rtol=0)
+
+
 @pytest.mark.parametrize("name", BACKBONES)
 def test_a_pass_in_blocks_is_the_single_pass(dance, run_config, monkeypatch, name):
     data, model = dance.data(0), model_of(run_config, name)

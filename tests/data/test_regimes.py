@@ -11,6 +11,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.data import prepare as preparation
 from dance_flwr.data.client_folder import check
 from dance_flwr.data.graphs.folder import read_folder
+from dance_flwr.data.graphs.graph import NO_SPLIT, TEST, TRAIN, VAL
 from dance_flwr.data.prepare import partition_spec, prepare
 from dance_flwr.runs.evidence import verify_evidence
 
@@ -63,8 +64,28 @@ def test_random_edges_are_in_the_tables_and_in_the_arrays(sites):
         assert table.texts == noisy.texts()
 
 
+def test_labels_are_taken_from_training_nodes_alone(sites):
+    counts = np.zeros(3, int)
+    for plain, few in zip(*sites, strict=True):
+        known = few.train_labels >= 0
+        assert (plain.train_labels[known] == few.train_labels[known]).all()
+        for part in (VAL, TEST):
+            assert torch.equal(plain.split == part, few.split == part)
+        assert set(few.split[plain.split == TRAIN].tolist()) <= {TRAIN, NO_SPLIT}
+        assert few.label_table.sum() == known.sum()
+        counts += np.bincount(few.train_labels[known], minlength=3)
+    assert counts.tolist() == [4, 4, 4]
+
+
 def test_evidence_of_mixed_texts_can_be_verified(run):
     finished = run(**REGIME)
     said: list[str] = []
     verify_evidence(finished.folder, None, said.append)
     assert any("marked passages read back" in line for line in said)
+
+
+def test_show_names_the_regime(run_config, cli):
+    shown = cli("data", "show", prepare(run_config(**REGIME)).folder)
+    line = "regime      labels-per-class 4, foreign-text-ratio 0.5, random-edge-ratio 0.5"
+    assert line in shown.out.splitlines()
+    assert "regime" not in cli("data", "show", prepare(run_config()).folder).out

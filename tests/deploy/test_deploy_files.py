@@ -219,6 +219,18 @@ def test_a_unit_for_a_folder_of_this_machine_is_as_hardened(path):
     assert ("IPAddressAllow=localhost 192.0.2.10" in ours) is ("supernode" in path.name)
 
 
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_verifies_the_units(path, tmp_path):
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze")
+    # The programs are not installed here; everything else is verified as it is.
+    text = re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", path.read_text(encoding="utf-8"))
+    copy = tmp_path / path.name.replace("@.", "@north.")
+    copy.write_text(text, encoding="utf-8")
+    done = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
 def variables(name):
     """What a file of variables sets; values in single quotes mean themselves."""
     lines = (DEPLOY / name).read_text(encoding="utf-8").splitlines()

@@ -1,5 +1,7 @@
 """What a pack says of a prediction: stages are what the client deploys, and parts add up."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,7 @@ from dance_flwr.errors import DataError
 from dance_flwr.evidence.account import account, log_odds
 from dance_flwr.evidence.attribution import FusedLogits, label_logits
 from dance_flwr.evidence.pack import FORMAT, PARTS, Packs
+from dance_flwr.evidence.render import render
 from dance_flwr.federation.client.client import load_at, open_client
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.nn.calibration import Calibration
@@ -127,6 +130,78 @@ def assert_adds_up(packs):
             best = probs[packs.predicted[row]]
             assert 1 / (1 + np.exp(-odds)) == pytest.approx(best / (best + probs[other]), abs=1e-5)
             assert odds >= 0
+
+
+# [5, C]: against the last class, which has 0, the first has these.
+PARTS_BY_HAND = np.outer(np.float32([0.25, 0, -1, 2, 0]), np.float32([1, 0, 0]))
+
+
+def rendered(dance, **changes):
+    packs = Packs.load(dance.store(0).final_path)
+    names, m = dance.data(0).card.class_names, len(packs.nodes)
+    assert len(names) == 3
+    rows = {name: np.tile(np.float32(row), (m, 1)) for name, row in changes["stages"].items()}
+    of_text = np.zeros_like(packs.neighbour_text_logits)
+    of_text[packs.neighbours_of(0).start] = PARTS_BY_HAND[3]  # the node's own text
+    changed = replace(
+        packs,
+        views=changes["views"],
+        stages=tuple(rows),
+        probs=np.stack([*rows.values()]),
+        parts=np.tile(PARTS_BY_HAND, (m, 1, 1)),
+        neighbour_text_logits=of_text,
+        chunk_logits=np.zeros_like(packs.chunk_logits),
+    )
+    text = render(dance.data(0), changed, 0).partition("summary ")[0]
+    for number, name in enumerate(names):
+        text = text.replace(name, f"class{number}")
+    return changed, text.splitlines()[2:]
+
+
+@pytest.mark.parametrize(
+    ("views", "stages", "expected"),
+    [
+        (
+            ("plain", "fused"),
+            {
+                "plain": [0.31, 0.08, 0.61],
+                "fused": [0.9, 0.06, 0.04],
+                "deployed": [0.605, 0.07, 0.325],
+            },
+            """\
+answer      class0 (0.605)
+reading     all texts and edges, none marked: class2 (0.610)
+reading     the marked text and the neighbours: class0 (0.900)
+            the readings disagree
+account     class0 against class2: +0.62, the sum of
+             +0.25  class sizes
+             +2.00  its own text
+             -1.00  texts around it, unmarked
+             -0.63  the unmarked readings""",
+        ),
+        (
+            ("fused",),
+            {"fused": [0.5, 0.3, 0.2], "deployed": [0.5, 0.3, 0.2], "smoothed": [0.7, 0.2, 0.1]},
+            """\
+answer      class0 (0.700), smoothed over neighbours
+            class0 (0.500) before smoothing
+reading     the marked text and the neighbours: class0 (0.500)""",
+        ),
+        (
+            ("core",),
+            {"fused": [0.5, 0.3, 0.2]},
+            """\
+answer      class0 (0.500) by the evidence alone
+            the deployed one is known at the end of the run
+reading     the marked text and the neighbours: class0 (0.500), not part of the answer""",
+        ),
+    ],
+    ids=["readings", "smoothed", "of a round"],
+)
+def test_the_answer_comes_first_then_the_readings(dance, views, stages, expected):
+    packs, lines = rendered(dance, views=views, stages=stages)
+    assert "\n".join(lines).startswith(expected)
+    assert packs.disagree.any() == ("plain" in views) and not packs.predicted.any()
 
 
 def test_without_label_evidence_no_label_is_named(run):

@@ -2,10 +2,14 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from flwr.common.serde import message_to_proto
+from support.graphs import SMALL
+from support.project import PROJECT
 from support.prompts import with_llm
 from support.searching import secrets_of
 
@@ -23,6 +27,7 @@ from dance_flwr.evidence.summaries.summary import (
     lines_of,
     quote,
     spans_of,
+    summary_line,
 )
 from dance_flwr.llm.session import LEDGER, CallCounts
 from dance_flwr.runs.evidence import show_evidence, verify_evidence
@@ -222,3 +227,38 @@ def test_summaries_of_another_model_are_not_shown(core):
 def test_an_author_cannot_forge_a_line():
     (line,) = lines_of([Sentence(1, "text\nsummary", "model\x1b]0;x\x07\n⟦")])
     assert line.isprintable() and "⟦" not in line
+
+
+def test_the_report_counts_what_is_kept(core, off, cli):
+    done = cli("report", core.folder)
+    total = sum(len(sentences(opened(core, c)[1])) for c in range(core.config.clients))
+    (line,) = [line for line in done.out.splitlines() if line.startswith("summaries")]
+    assert f"{total:,} sentences written and checked" in line
+    assert summary_line(off.partition, off.result["run"], off.config.clients) == ""
+
+
+def test_without_summaries_no_language_model_is_imported(tiny, tmp_path):
+    """A whole run and `evidence show` in a process of its own."""
+    small = {**SMALL, "rounds": 1, "local-epochs": 1}
+    pairs = [f"--set={key}={value}" for key, value in small.items() if "ratio" not in key]
+    pairs = [pair for pair in pairs if "llm." not in pair]
+    code = f"""
+import sys
+from dance_flwr.cli.main import main
+for arguments in (
+    ["run", "--data", {str(tiny)!r}, "--out", {str(tmp_path / "run")!r}, *{pairs}],
+    ["evidence", "show", {str(tmp_path / "run")!r}],
+):
+    sys.argv = ["dance-flwr", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+found = [name for name in sys.modules if name.startswith("dance_flwr.llm.")]
+found += [name for name in ("xllamacpp", "openai", "snowballstemmer") if name in sys.modules]
+print("imported", sorted(found))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "imported ['dance_flwr.llm.config']"

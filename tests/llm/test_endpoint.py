@@ -89,6 +89,15 @@ def test_it_is_not_asked_for_ever_and_what_it_read_is_counted(way, requests):
     assert failed.value.prompt_tokens == (0 if way == "429" else requests * sent)
 
 
+def test_a_slow_server_that_wakes_up_costs_two_prompts(tmp_path):
+    with FakeEndpoint("slow", GOOD) as server:
+        model = endpoint(server, timeout=0.3)
+        with session(model, tmp_path) as asking:
+            assert asking.ask(prompt()) == {"score": 3}
+    assert asking.counts.fresh_calls == 1
+    assert asking.counts.fresh_prompt == 2 * model.count_prompt(prompt())
+
+
 def test_a_server_that_knows_no_schemas_is_asked_without_one_from_then_on():
     with FakeEndpoint("400 to schemas") as server:
         model = endpoint(server)

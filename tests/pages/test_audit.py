@@ -296,3 +296,27 @@ def test_offsets_count_what_a_browser_counts():
 def test_characters_that_do_not_show_are_named():
     assert unseen("a\tb\n") == ""
     assert unseen("a\u202eb\x00\x00") == "U+0000: 2, U+202E: 1"
+
+
+def test_texts_are_in_the_page_once_and_whole(page, dance):
+    texts, ids = dance.data(1).texts(), dance.data(1).ids()
+    articles = [one for place in range(8) for one in page.blocks[f"pack-{place}"]["articles"]]
+    assert {one["name"] for one in articles} == {ids[one["node"]] for one in articles}
+    shown = {name: text for name, text in page.blocks.items() if name.startswith("text-")}
+    assert shown == {f"text-{one['node']}": texts[one["node"]] for one in articles}
+
+
+def test_one_line_of_control(one_answer):
+    packs, effects = one_answer
+    line = "Without the marked text: 41 % → 30 %; without as much other text: 41 % → 40 %."
+    assert said_of(one_answer)["control"] == line
+    effects.control[:] = 0.55
+    assert said_of(one_answer)["control"].endswith("makes no more difference than other text.")
+    effects.control[:] = np.nan
+    assert said_of(one_answer)["control"].endswith("not as much other text to compare with.")
+    packs.stages = ("fused", "deployed", "smoothed")
+    assert said_of(one_answer)["control"].startswith("Before smoothing and personal models, with")
+    effects.done[:] = False
+    assert "was not computed" in said_of(one_answer)["control"]
+    packs.chunk_ptr = np.array([0, 0])
+    assert said_of(one_answer)["control"].startswith("No text is marked")

@@ -1,6 +1,7 @@
 """A run on a graph of relations: evidence points into texts of edges, and altering them shows."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,9 @@ from dance_flwr.data.digests import write_card
 from dance_flwr.data.graphs.folder import read_folder, write_folder
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.pack import Packs
+from dance_flwr.pages import audit
+from dance_flwr.pages.audit import open_run
+from dance_flwr.pages.document import unpacked
 from dance_flwr.runs.evidence import show_evidence, verify_evidence
 
 
@@ -74,6 +78,29 @@ def test_a_new_graph_is_read_alike(finished, tmp_path):
     assert "evidence verified" in said[-1]
     text = show_node(bundle, graph, read_folder(Path(graph)).ids[0], said.append)
     assert ", from the edge" in text
+
+
+def test_the_page_says_from_which_edge_a_span_is(finished, tmp_path):
+    data, packs = finished.data(0), Packs.load(finished.store(0).final_path)
+    row, node, start, end, others = next(cited(finished, 0))
+    name = data.ids()[packs.nodes[row]]
+    with open_run(finished.folder, 0, None, lambda line: None) as subject:
+        path = audit.write_page(subject, tmp_path / "audit.html", [name], 4, lambda line: None)
+    blocks = re.findall(
+        r'<script type="application/gzip" id="data-(pack-[^"]+)">([^<]*)</script>',
+        path.read_text("utf-8"),
+    )
+    spans = {
+        (article["node"], *span["characters"]): span["edge"]
+        for _, block in blocks
+        for pack in unpacked(block).values()
+        for article in pack["articles"]
+        for span in article["spans"]
+    }
+    assert repr(data.ids()[others[0]]) in spans[node, start, end]
+    assert spans[node, start, end].startswith("from the edge")
+    for (at, first, last), note in spans.items():
+        assert bool(note) == bool(data.edge_spans.others_in(at, first, last))
 
 
 def test_weights_and_texts_of_edges_change_the_model(finished, run, tmp_path):

@@ -304,3 +304,28 @@ def test_tuning_deploys_the_tuned_model_alone(run):
     assert views["deployed"] == views["tuned"]
     with pytest.raises(UserError, match="found personal = tune"):
         list(worth(finished.folder))
+
+
+def test_the_better_of_both_is_verified_and_exported(best, tmp_path):
+    folder = best.partition / "client-1"
+    chosen = own_of(best, 1)
+    if best.config.method == "dance":
+        verify_evidence(best.folder, None, lambda line: None)
+        data = FinishedRun.open(best.folder)
+        explained = data.explainer(data.client(data.data(1))).explain(torch.tensor([1]))
+        assert explained.stages[-2:] == (chosen.kind, "personal")
+    with torch.no_grad():
+        mine = export(best.folder, tmp_path / "mine", folder).client(folder)
+        views = mine.predict(RoundInfo("x", 3, "", final=True), torch.arange(5))
+    assert mine.own.states.keys() == {chosen.kind}
+    expected = chosen.share * views[chosen.kind] + (1 - chosen.share) * views["global"]
+    torch.testing.assert_close(views["deployed"], expected)
+
+
+def test_tokens_that_tuning_reads_are_counted(reference, personal):
+    auto = reference(method="dance", personal="auto", seed=2)
+    read = [
+        sum(client["tokens"] for client in finished.result["tokens"]["evidence"]["clients"])
+        for finished in (personal, auto)
+    ]
+    assert read[0] < read[1]

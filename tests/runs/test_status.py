@@ -379,3 +379,19 @@ def test_a_process_writes_json_lines_when_asked(run_config, tmp_path):
         line for line in kept if '"log"' not in line
     ]
     assert len(kept) <= len(lines)
+
+
+def test_a_client_that_drops_out_under_masks_is_named(run):
+    from flwr.app import Error, Message
+
+    import client_app
+
+    def app(message, context):
+        late = message.content.config_records.get("config", {}).get("server-round", 0) > 2
+        if context.node_config["partition-id"] == 1 and late:
+            return Message(Error(0, "gone"), reply_to=message)
+        return client_app.app(message, context)
+
+    masked = {"privacy_secure_aggregation": True, "privacy_threshold": 0.6}
+    finished = run(app=app, clients=4, **masked, **FAST)
+    assert [(a.client, a.last_answered) for a in read_status(finished.folder).absent] == [(1, 2)]

@@ -28,6 +28,8 @@ from dance_flwr.data.partition import (
     stratified_split,
     write_manifest,
 )
+from dance_flwr.data.partition.louvain import louvain_labels
+from dance_flwr.data.partition.pack import fill_empty
 from dance_flwr.data.partition.report import total_variation
 from dance_flwr.data.partition.split import keep_labels
 from dance_flwr.errors import DataError
@@ -435,3 +437,27 @@ def test_other_data_are_refused(other, said):
         reproduce(other(graph), content)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@given(before=st.lists(st.integers(0, 7), min_size=8, max_size=30))
+def test_empty_clients_are_filled_and_others_disturbed_least(before):
+    before = np.array(before, np.int64)
+    after = fill_empty(before, 8)
+    assert np.bincount(after, minlength=8).min() >= 1
+    assert (before != after).sum() == 8 - len(np.unique(before))
+
+
+def test_compiled_louvain_is_as_good_as_networkx():
+    network = nx.planted_partition_graph(12, 40, 0.25, 0.01, seed=3)
+    graph = make_graph(480, network.edges)
+    ours, theirs = [], []
+    for seed in range(3):
+        labels = louvain_labels(graph.adjacency(), seed, 1.0)
+        ours.append(
+            nx.community.modularity(
+                network, [set(np.flatnonzero(labels == k)) for k in np.unique(labels)]
+            )
+        )
+        found = nx.community.louvain_communities(network, seed=seed)
+        theirs.append(nx.community.modularity(network, found))
+    assert np.mean(ours) >= 0.99 * np.mean(theirs)

@@ -1,19 +1,23 @@
 """A run in this process: its files, its repeatability, and every setting."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from support.graphs import EVERY_ROUND
 from support.killing import saved
 
 from dance_flwr.config.plugins import STRATEGIES
 from dance_flwr.config.tree import flatten, parse
+from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.state import CONDENSATION, STATIC
 from dance_flwr.data.graphs.graph import TEST, VAL
 from dance_flwr.federation.client.client import Client
 from dance_flwr.federation.wire.messages import metrics_of
 from dance_flwr.fingerprint import model_fingerprint, provenance
+from dance_flwr.llm.config import LlmConfig
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.metrics import accuracy, count
 from dance_flwr.runs.result import load_model
@@ -115,9 +119,42 @@ def test_saved_model_reproduces_the_reported_accuracies(dance):
     assert accuracy(*hits[VAL]) == dance.result["val_accuracy"]
 
 
+def test_same_seed_repeats_and_another_differs(run, dance):
+    again, other = run(**EVERY_ROUND), run(**EVERY_ROUND, seed=1)
+    for name in ("loss", "val_accuracy", "val_macro_f1"):
+        left, right = (
+            [row[name] for row in finished.result["history"]] for finished in (dance, again)
+        )
+        assert left == pytest.approx(right, abs=1e-6)
+    assert again.result["model_fingerprint"] == dance.result["model_fingerprint"]
+    assert other.result["model_fingerprint"] != dance.result["model_fingerprint"]
+
+
 def info(name, model):
     """Round 1 of a run of this name."""
     return RoundInfo(name, 1, model_fingerprint(model))
+
+
+@pytest.mark.parametrize(
+    ("keys", "labelled_first"),
+    [
+        pytest.param({"dropout": 0.5}, True, id="dropout"),
+        pytest.param({"dropout": 0.0, "dance.confidence": 0.0}, False, id="prototypes"),
+    ],
+)
+def test_the_seed_decides_every_draw_of_a_client(dance, keys, labelled_first):
+    model = load_model(dance.folder)
+
+    def trained(seed, name):
+        config = parse(flatten(dance.config) | keys | {"seed": seed})
+        settings = replace(DanceConfig.of(config), labelled_first=labelled_first)
+        client = Client(dance.data(0), replace(config, sections=(settings, LlmConfig.of(config))))
+        return model_fingerprint(
+            client.train(model, info(f"{name}-{seed}-{keys['dropout']}", model))[0]
+        )
+
+    prints = [trained(seed, "first") for seed in range(4)]
+    assert len(set(prints)) > 1 and [trained(seed, "again") for seed in range(4)] == prints
 
 
 @pytest.mark.parametrize(
@@ -186,6 +223,19 @@ def test_core_and_text_refresh_when_due(run, core, text, rounds, refreshed):
         row["round"] for row in finished.result["history"] if row["counts"]["condensed-nodes"]
     ]
     assert counted == refreshed
+
+
+def test_static_core_stays_and_moving_core_moves(run):
+    from dance_flwr.evidence.pack import Packs
+
+    def cores(**keys):
+        finished = run(rounds=2, dance_text_refresh_every=1, **keys)
+        return [Packs.load(finished.store(0).round_path(r)).nodes.tolist() for r in (1, 2)]
+
+    fixed = cores(dance_core_refresh_every=0)
+    moving = cores(dance_core_refresh_every=1)
+    in_turn = cores(dance_core_refresh_every=10, condensation_ratio=0.1)
+    assert fixed[0] == fixed[1] and moving[0] != moving[1] and in_turn[0] != in_turn[1]
 
 
 def test_frozen_text_only_uses_what_was_selected_in_round_1(run):
