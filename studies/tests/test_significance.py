@@ -85,3 +85,11 @@ def test_chance_is_rejected_in_at_most_five_percent():
     )
     assert corrected <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
     assert plain > 0.2, "the test of independent pairs is fooled by what the splits share"
+
+
+def test_holm_by_hand():
+    """4 x 0.005, 3 x 0.01, 2 x 0.03, then 1 x 0.04 below the one before it."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.4, 0.6]) == pytest.approx([0.8, 0.8]) and holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == [] and holm([None]) == [None]
+    assert holm([None, 0.03, None]) == [None, 0.03, None], "no member of the family"

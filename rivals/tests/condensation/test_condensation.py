@@ -15,6 +15,7 @@ from dance_flwr_rivals.condensation.matching import (
     Network,
     class_gradients,
     condense,
+    initial_graph,
 )
 from dance_flwr_rivals.selected_core import client as coresets
 from dance_flwr_rivals.selected_core.client import RULES, select_core
@@ -246,3 +247,26 @@ def test_condensation_works_for_any_classes(sizes, seed):
         actual = condense(learning.step, learning.snapshot, 12, lambda actual: 0.0)
         assert torch.isfinite(actual.features).all() and torch.isfinite(actual.adjacency).all()
         assert torch.bincount(actual.labels, minlength=len(sizes)).equal(quotas)
+
+
+def test_quotas_by_hand():
+    # K = ceil(0.2 * 20) = 4; shares 2.4, 1.2, 0.4 round to 2, 1, 0 and the first tie of 0.4 makes
+    # 3, 1, 0. The third class gets its node from the first, which is 0.6 above its share.
+    assert training_quotas(labels_of(6, 3, 1, 0, unknown=10), 20, 4, 0.2).tolist() == [2, 1, 1, 0]
+    assert training_quotas(labels_of(6, 3, 1), 20, 3, 0.01).tolist() == [1, 1, 1], (
+        "one per class at least"
+    )
+    assert training_quotas(labels_of(2, 1, unknown=90), 93, 2, 0.5).tolist() == [2, 1], (
+        "all labelled nodes at most"
+    )
+    assert training_quotas(torch.full((5,), -1), 5, 3, 0.5).tolist() == [0, 0, 0]
+
+
+def test_rows_are_in_the_order_of_their_classes(blocks):
+    real, *_ = blocks
+    quotas = torch.tensor([2, 0, 5])
+    labels, nodes = initial_graph(real.labels, quotas, draw())
+    assert labels.tolist() == [0, 0, 2, 2, 2, 2, 2] and real.labels[nodes].equal(labels)
+    assert len(nodes.unique()) == 7
+    matching = Matching(real, quotas, CondenseConfig(), draw())
+    assert matching.features.detach().equal(F.layer_norm(real.features, (12,))[nodes])
