@@ -40,36 +40,32 @@ Keys = Mapping[str, Value]
 Row = dict[str, str | int | float]
 
 
-def _coverage(graph: TextGraph, count: int, seed: int, keys: Keys) -> Nodes:
+def _coverage(graph: TextGraph, pool: Nodes, count: int, seed: int, keys: Keys) -> Nodes:
     blind = replace(graph, labels=np.full_like(graph.labels, -1))
     reading = {"encoder", "max-chunks", "chunk-tokens"} & keys.keys()
     config = {key: keys[key] for key in reading}
     return condense(blind, texts=count, config=config, seed=seed).nodes.numpy()
 
 
-def _random(graph: TextGraph, count: int, seed: int, keys: Keys) -> Nodes:
-    pool = np.flatnonzero(graph.split == TRAIN)
+def _random(graph: TextGraph, pool: Nodes, count: int, seed: int, keys: Keys) -> Nodes:
     return np.random.default_rng(seed).choice(pool, count, replace=False)
 
 
-def _k_means(graph: TextGraph, count: int, seed: int, keys: Keys) -> Nodes:
-    pool = np.flatnonzero(graph.split == TRAIN)
+def _k_means(graph: TextGraph, pool: Nodes, count: int, seed: int, keys: Keys) -> Nodes:
     texts = encode(graph, config={"max-chunks": keys.get("max-chunks", 8)}).numpy()[pool]
     distance = KMeans(count, n_init=3, random_state=seed).fit(texts).transform(texts)
     chosen: list[int] = []
-    for centre in range(count):  # the nearest text that no other centre has
-        order = [int(row) for row in distance[:, centre].argsort() if int(row) not in chosen]
-        chosen.append(order[0])
+    for centre in distance.T:  # the nearest text that no other centre has
+        chosen.append(next(int(row) for row in centre.argsort() if int(row) not in chosen))
     return pool[chosen]
 
 
-def _degree(graph: TextGraph, count: int, seed: int, keys: Keys) -> Nodes:
-    pool = np.flatnonzero(graph.split == TRAIN)
+def _degree(graph: TextGraph, pool: Nodes, count: int, seed: int, keys: Keys) -> Nodes:
     degrees = np.diff(graph.indptr)[pool]
     return pool[np.lexsort((np.random.default_rng(seed).random(len(pool)), -degrees))[:count]]
 
 
-RULES: Mapping[str, Callable[[TextGraph, int, int, Keys], Nodes]] = {
+RULES: Mapping[str, Callable[[TextGraph, Nodes, int, int, Keys], Nodes]] = {
     "coverage": _coverage,
     "random": _random,
     "k-means": _k_means,
@@ -98,7 +94,10 @@ def measure(data: str, seed: int, texts: int, rounds: int, rules: Sequence[str])
     kept |= {"rounds": rounds, "evaluate-every": rounds}
     rows: list[Row] = []
     for rule in rules:
-        chosen = [RULES[rule](part, texts // CLIENTS, seed, keys) for part in parts]
+        chosen = [
+            RULES[rule](part, np.flatnonzero(part.split == TRAIN), texts // CLIENTS, seed, keys)
+            for part in parts
+        ]
         graphs = [labelled(part, nodes) for part, nodes in zip(parts, chosen, strict=True)]
         found = np.concatenate([p.labels[c] for p, c in zip(parts, chosen, strict=True)])
         with TemporaryDirectory() as out:

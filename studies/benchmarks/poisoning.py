@@ -19,7 +19,7 @@ import logging
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -100,14 +100,12 @@ def lines(options: argparse.Namespace) -> Iterator[tuple[str, float, list[tuple[
     """Yield a strategy, a scale, and what `accuracy` returns by seed."""
     fixed = {"data": options.data, "rounds": options.rounds}
     for strategy in options.strategies:
+        free = strategy == "unbounded"
+        known = {"strategy": "fedavg" if free else strategy, **fixed}
         for scale in options.scales:
-            known = {"strategy": "fedavg" if strategy == "unbounded" else strategy, **fixed}
-            runs = [known | {"seed": seed} for seed in options.seeds]
-            if strategy == "unbounded":
-                with unbounded():
-                    yield strategy, scale, [accuracy(values, scale) for values in runs]
-            else:
-                yield strategy, scale, [accuracy(values, scale) for values in runs]
+            with unbounded() if free else nullcontext():
+                runs = [accuracy(known | {"seed": seed}, scale) for seed in options.seeds]
+            yield strategy, scale, runs
 
 
 def longest(values: Mapping[str, Any], name: str) -> tuple[float, float]:

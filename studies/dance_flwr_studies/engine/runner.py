@@ -20,7 +20,7 @@ from dance_flwr.fingerprint import provenance
 from dance_flwr.runs.result import read_result
 from dance_flwr.terminal import Bar, bar
 from dance_flwr_studies.engine.cells import Cell
-from dance_flwr_studies.engine.folder import FACTS, Study, read_json, run_name
+from dance_flwr_studies.engine.folder import FACTS, Study, label_key, read_json, run_name
 from dance_flwr_studies.engine.worker import (
     Task,
     data_digest,
@@ -58,17 +58,15 @@ def with_absolute_data(cell: Cell) -> Cell:
     """Return the cell with an absolute data folder, as workers may run elsewhere."""
     if cell.measure:
         return cell
-    return replace(
-        cell,
-        config=replace(cell.config, data=absolute_source(cell.config.data, data_root(cell.config))),
-    )
+    data = absolute_source(cell.config.data, data_root(cell.config))
+    return replace(cell, config=replace(cell.config, data=data))
 
 
 def check_labels(cells: Sequence[Cell]) -> None:
     """Check that no two cells of an experiment carry the same labels."""
-    seen: set[tuple[Any, ...]] = set()
+    seen: set[str] = set()
     for cell in cells:
-        key = tuple(sorted(cell.labels.items()))
+        key = label_key(cell.labels)
         if key in seen:
             raise UserError(
                 f"experiment: expected cells with distinct labels, found {dict(cell.labels)} twice"
@@ -88,10 +86,9 @@ def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: L
     KeyboardInterrupt : after the workers were stopped; finished runs stay
     """
     cells = [with_absolute_data(cell) for cell in cells]
-    outcome = Outcome()
-    todo = cells if again else [cell for cell in cells if not study.has(cell)]
     reused = [] if again else [cell for cell in cells if study.has(cell)]
-    outcome.reused = len(reused)
+    todo = cells if again else [cell for cell in cells if not study.has(cell)]
+    outcome = Outcome(reused=len(reused))
     if reused:
         # The graph may have changed under the same name.
         _check_data(study, reused)

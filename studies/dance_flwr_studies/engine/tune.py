@@ -15,7 +15,7 @@ from typing import Any
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import check_out
 from dance_flwr.config.text import to_lines, toml_value
-from dance_flwr.config.tree import RunConfig, flatten, paper_values, parse
+from dance_flwr.config.tree import flatten, paper_values, parse
 from dance_flwr.data.prepare import prepare
 from dance_flwr.disk import write_json, write_text
 from dance_flwr.errors import UserError
@@ -77,13 +77,9 @@ class Search:
 
     def base(self) -> dict[str, Value]:
         """Return the flat keys of every trial, without the results of an earlier search."""
-        values = base_values(self.dataset)
-        fixed: dict[str, Value] = {
-            "data": self.dataset,
-            "method": self.method,
-            "rounds": self.rounds,
-        }
-        return values | fixed | disk_values(self.method) | dict(self.overrides)
+        values = base_values(self.dataset) | disk_values(self.method)
+        values |= {"data": self.dataset, "method": self.method, "rounds": self.rounds}
+        return values | dict(self.overrides)
 
     def cells(self, number: int, chosen: Mapping[str, Value]) -> list[Cell]:
         """Return the runs of one trial."""
@@ -182,8 +178,7 @@ def write_tuned(plan: Search, best: Mapping[str, Any], folder: Path = TUNED) -> 
 
 def _defaults(plan: Search) -> dict[str, Value]:
     """Return the base configuration's values, each replaced by the nearest in the space."""
-    config: RunConfig = parse(plan.base())
-    values = flatten(config)
+    values = flatten(parse(plan.base()))
 
     def nearest(key: str, choices: Sequence[Any]) -> Value:
         value: Any = values[key]

@@ -223,13 +223,6 @@ def data_digest(config: RunConfig) -> str:
 
 def partition_key(config: RunConfig) -> tuple[Any, ...]:
     """Return what decides a partition folder, equal for cells that share one."""
-    keys = (
-        "data",
-        "data_root",
-        "encoder",
-        "encoder_sha256",
-        "encoder_precision",
-        "chunk_tokens",
-        "max_chunks",
-    )
-    return (*(getattr(config, key) for key in keys), partition_spec(config))
+    encoder = config.encoder, config.encoder_sha256, config.encoder_precision
+    bank = *encoder, config.chunk_tokens, config.max_chunks
+    return config.data, config.data_root, *bank, partition_spec(config)

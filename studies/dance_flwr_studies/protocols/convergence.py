@@ -58,17 +58,12 @@ def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]
     return [name], [group.mean_text(_rounds_to(share), 1) for share in _SHARES]
 
 
-def _curve(row: Row) -> Sequence[float | None]:
-    """Return the validation accuracy of each round, None in rounds without validation."""
-    return row.result.get(CURVE, [])  # type: ignore[no-any-return]
-
-
 def _rounds_to(share: float) -> Callable[[Row], float | None]:
     """Return a metric: the first round at `share` of the run's best validation accuracy."""
 
     def first(row: Row) -> float | None:
         # A round without validation reaches no share.
-        curve = [-1.0 if value is None else value for value in _curve(row)]
+        curve = [-1.0 if value is None else value for value in row.result.get(CURVE, [])]
         reached = [i for i, value in enumerate(curve, 1) if value >= share * max(curve)]
         return float(reached[0]) if reached else None
 

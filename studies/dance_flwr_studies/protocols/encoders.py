@@ -3,7 +3,7 @@
 `--set encoder=FOLDER` chooses it; rows of several invocations stand side by side.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from dance_flwr_studies.reports.significance import (
     paired_test,
 )
 from dance_flwr_studies.reports.tables import Group, groups, value_of
-from dance_flwr_studies.reports.verdicts import Expected, expect, verdict
+from dance_flwr_studies.reports.verdicts import Expected, expect, of_datasets
 
 _STATED = ("encoder", "personal")  # settings that the labels show
 # Name -> (method, settings).
@@ -84,23 +84,19 @@ def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]
     return [encoder, group.name(variant)], [group.stat("test_accuracy").percent, *costs]
 
 
-def _verdict(rows: Sequence[Row]) -> str:
+def _better(dataset: str, found: Sequence[Group]) -> Iterator[Expected]:
     """Compare another encoder with the default, and DANCE's gain with that of the reference."""
-    expected: list[Expected] = []
-    found = groups(rows, _STATED)
-    gains: dict[tuple[Label, ...], Group] = {}
+    gains: dict[tuple[Label, Label], Group] = {}
     for mine in found:
+        encoder, variant = mine.labels["encoder"], mine.labels["variant"]
         base = find(found, **{**mine.labels, "encoder": RunConfig().encoder})
-        if base is None or base is mine:
-            continue
-        encoder, variant, dataset = (mine.labels[key] for key in ("encoder", "variant", "dataset"))
-        expected += expect(f"{encoder} minus the default, {variant} on {dataset}", mine, base)
-        gains[encoder, dataset, variant] = _gain(mine, base)
-    for (encoder, dataset, variant), gain in gains.items():
+        if base is not None and base is not mine:
+            yield from expect(f"{encoder} minus the default, {variant} on {dataset}", mine, base)
+            gains[encoder, variant] = _gain(mine, base)
+    for (encoder, variant), gain in gains.items():
         if variant == "dance":
             what = f"gain of DANCE by {encoder} minus that of {REFERENCE} on {dataset}"
-            expected += expect(what, gain, gains.get((encoder, dataset, REFERENCE)), -MARGIN)
-    return verdict(expected)
+            yield from expect(what, gain, gains.get((encoder, REFERENCE)), -MARGIN)
 
 
 def megabytes_up(row: Row) -> float:
@@ -132,7 +128,7 @@ EXPERIMENT = Experiment(
     "the paper.",
     cells=_cells,
     render=_render,
-    verdict=_verdict,
+    verdict=of_datasets(_better, _STATED),
     datasets=("cora", "citeseer"),
     seeds=tuple(range(5, 15)),
 )

@@ -1,6 +1,6 @@
 """The main table: accuracy of every method at each condensation ratio."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dance_flwr.config.plugins import METHODS
@@ -36,7 +36,7 @@ from dance_flwr_studies.reports.tables import (
     shared_settings,
 )
 from dance_flwr_studies.reports.trained_nodes import labelled_nodes
-from dance_flwr_studies.reports.verdicts import Expected, expect, verdict
+from dance_flwr_studies.reports.verdicts import Expected, expect, of_datasets
 
 HOW = (
     "Accuracy is that of the global model of the best validation round on each client's "
@@ -173,30 +173,27 @@ def _accuracies(by_dataset: Mapping[Any, Sequence[Group]], lacking: Sequence[str
     return _ACCURACIES.table(by_dataset, lines)
 
 
-def _verdict(rows: Sequence[Row]) -> str:
+def _second_best(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
     """Compare DANCE at each ratio with the second-best of the other methods."""
-    ordered = sorted(groups(results(rows)[0]), key=_place)
-    expected: list[Expected] = []
-    for dataset, compared in by_label(ordered, "dataset").items():
-        for mine in (group for group in compared if _name(group) == METHOD):
-            ratio = mine.labels["ratio"]
-            others = [
-                (mean, group)
-                for group in compared
-                if group.labels["method"] != METHOD and group.labels["ratio"] in (ratio, "full")
-                if (mean := group.stat("test_accuracy").mean) is not None
-            ]
-            # Of two methods both are the best or the second-best.
-            if len(others) < 2 or (own := mine.stat("test_accuracy").mean) is None:
-                continue
-            second = sorted(others, key=lambda pair: pair[0])[-2][1]
-            rank = 1 + sum(mean > own for mean, _ in others)
-            what = (
-                f"DANCE at r = {ratio} on {dataset}, number {rank} of {len(others) + 1} methods "
-                f"by the mean, minus {second.name(_name(second))}, the second-best of the others"
-            )
-            expected += expect(what, mine, second)
-    return verdict(expected)
+    ordered = sorted(compared, key=_place)
+    for mine in (group for group in ordered if _name(group) == METHOD):
+        ratio = mine.labels["ratio"]
+        others = [
+            (mean, group)
+            for group in ordered
+            if group.labels["method"] != METHOD and group.labels["ratio"] in (ratio, "full")
+            if (mean := group.stat("test_accuracy").mean) is not None
+        ]
+        # Of two methods both are the best or the second-best.
+        if len(others) < 2 or (own := mine.stat("test_accuracy").mean) is None:
+            continue
+        second = sorted(others, key=lambda pair: pair[0])[-2][1]
+        rank = 1 + sum(mean > own for mean, _ in others)
+        what = (
+            f"DANCE at r = {ratio} on {dataset}, number {rank} of {len(others) + 1} methods "
+            f"by the mean, minus {second.name(_name(second))}, the second-best of the others"
+        )
+        yield from expect(what, mine, second)
 
 
 def _accuracy(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
@@ -247,5 +244,5 @@ EXPERIMENT = Experiment(
     cells=_cells,
     render=_render,
     by_ratio=True,
-    verdict=_verdict,
+    verdict=lambda rows: of_datasets(_second_best)(results(rows)[0]),
 )

@@ -30,6 +30,7 @@ from dance_flwr_studies.reports.significance import (
     PairedTest,
     corrected_test,
     holm,
+    paired_test,
     split_ratio,
 )
 from dance_flwr_studies.reports.tables import NOTHING, Group, groups, markdown, stat_of
@@ -218,14 +219,11 @@ def _questions(places: Mapping[Place, Mapping[str, Group]]) -> str:
     adjusted = holm([test.p for *_, test in answers])
     for (question, values, ratio, test), p in zip(answers, adjusted, strict=True):
         assert p is not None
-        line = [question.text, _with_interval(values, test), _signs(values)]
+        interval = PairedTest(stat_of(values, len(values)), test).interval_text
+        line = [question.text, interval, _signs(values)]
         line += [f"{p:.3f}" if p >= 0.001 else "< 0.001", f"{100 * shown(values, ratio):.2f}"]
         lines.append([*line, _word(fmean(values), test, p)])
     return markdown(["question", "difference", "seeds above 0", "p", "shows", ""], lines)
-
-
-def _with_interval(values: Sequence[float], test: Corrected | None) -> str:
-    return PairedTest(stat_of(values, len(values)), test).interval_text
 
 
 def _signs(values: Sequence[float]) -> str:
@@ -270,10 +268,7 @@ def _descriptive(found: Mapping[str, Group], variant: str) -> str:
         return NOTHING
     theirs = other.by_seed("test_accuracy")
     values = [v - theirs[s] for s, v in mine.by_seed("test_accuracy").items() if s in theirs]
-    if not values:
-        return NOTHING
-    test = corrected_test(values, split_ratio(mine))
-    return f"{_with_interval(values, test)} {_signs(values)}"
+    return f"{paired_test(mine, other).interval_text} {_signs(values)}" if values else NOTHING
 
 
 EXPERIMENT = Experiment(

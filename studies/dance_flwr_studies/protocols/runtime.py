@@ -81,15 +81,10 @@ def once(row: Row) -> float | None:
 
 def ratio(group: Group, reference: Group) -> Stat:
     """Return seconds per round over those of the reference, seed by seed."""
-    theirs, ours = (
-        {row.labels["seed"]: seconds(row, "total") for row in side.rows if row.result}
-        for side in (reference, group)
-    )
+    theirs, ours = (side.by_seed(partial(seconds, phase="total")) for side in (reference, group))
     # Two runs of a seed follow each other, so the speed of the machine cancels.
-    pairs = [(value, theirs.get(seed)) for seed, value in ours.items()]
-    return stat_of(
-        [value / other for value, other in pairs if value is not None and other], len(group.rows)
-    )
+    times = [value / theirs[seed] for seed, value in ours.items() if theirs.get(seed)]
+    return stat_of(times, len(group.rows))
 
 
 def _phases(compared: Sequence[Group]) -> list[str]:

@@ -181,7 +181,9 @@ def _note(group: Group, others: Sequence[Group], stated: Collection[str]) -> str
         keys |= {key for key in different if twin or (key in WATCHED and key not in named)}
     known = [f"{key}={mine[key]}" for key in sorted(keys & mine.keys())]
     unknown = sorted(keys - mine.keys())
-    return ", ".join([*known, *([f"older than {_first_names(unknown)}"] if unknown else [])])
+    if len(unknown) > 3:
+        unknown = [f"{unknown[0]} and {len(unknown) - 1} other settings"]
+    return ", ".join([*known, *([f"older than {', '.join(unknown)}"] if unknown else [])])
 
 
 def _preferred(settings: Mapping[str, Value]) -> set[str]:
@@ -191,12 +193,6 @@ def _preferred(settings: Mapping[str, Value]) -> set[str]:
     reading = get_spec(str(settings["method"])).reading
     values = {name.replace("_", "-"): value for name, value in reading.items()}
     return {key for key, value in values.items() if settings.get(key) == value}
-
-
-def _first_names(keys: Sequence[str], max_names: int = 3) -> str:
-    if len(keys) <= max_names:
-        return ", ".join(keys)
-    return f"{keys[0]} and {len(keys) - 1} other settings"
 
 
 def _settings(row: Row) -> dict[str, Value]:

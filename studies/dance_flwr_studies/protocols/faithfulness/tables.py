@@ -1,7 +1,7 @@
 """Tables and curves of the faithfulness study, from the analyses of its runs."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -49,33 +49,36 @@ SCORES = {"comprehensiveness": "comprehensiveness ↑", "sufficiency": "sufficie
 def render(rows: Sequence[Row]) -> Section:
     """Return scores with paired differences, compactness and curves per data set."""
     parts: list[str | Picture] = [HOW]
+    for dataset, group, analyses in _analysed(rows):
+        title = f"**{group.name(dataset)}**: {len(analyses)} of {len(group.rows)} runs"
+        if not analyses:
+            parts.append(f"{title}; nothing to show yet.")
+            continue
+        means = estimates(analyses)
+        parts += [_heading(title, analyses), _scores(means), _compactness(analyses)]
+        parts.append(_picture(dataset, group, analyses, means))
+    return Section(tuple(parts))
+
+
+def _analysed(rows: Sequence[Row]) -> Iterator[tuple[str, Group, list[Mapping[str, Any]]]]:
+    """Yield data set, group and analyses, one data set after the other."""
     for dataset, compared in by_label(groups(rows), "dataset").items():
         for group in compared:
-            analyses = [row.analysis for row in group.rows if row.analysis]
-            title = f"**{group.name(str(dataset))}**: {len(analyses)} of {len(group.rows)} runs"
-            if not analyses:
-                parts.append(f"{title}; nothing to show yet.")
-                continue
-            means = estimates(analyses)
-            parts += [_heading(title, analyses), _scores(means), _compactness(analyses)]
-            parts.append(_picture(str(dataset), group, analyses, means))
-    return Section(tuple(parts))
+            yield str(dataset), group, [row.analysis for row in group.rows if row.analysis]
 
 
 def verdict_of(rows: Sequence[Row]) -> str:
     """Compare the evidence with equally many random chunks, kept and removed."""
     expected: list[Expected] = []
-    for dataset, compared in by_label(groups(rows), "dataset").items():
-        for group in compared:
-            analyses = [row.analysis for row in group.rows if row.analysis]
-            means = estimates(analyses) if analyses else {}
-            for measure, sign in (("comprehensiveness", 1), ("sufficiency", -1)):
-                if found := means.get(f"{DIFFERENCE}random/{measure}"):
-                    side = "random chunks minus evidence" if sign < 0 else "evidence minus random"
-                    what = f"{measure} of {side} on {group.name(str(dataset))}"
-                    ends = sorted(float(sign * end) for end in (found.low, found.high))
-                    test = interval_test(sign * float(found.mean), (ends[0], ends[1]))
-                    expected.append(Expected(what, test, unit="of p", scale=1.0))
+    for dataset, group, analyses in _analysed(rows):
+        means = estimates(analyses) if analyses else {}
+        for measure, sign in (("comprehensiveness", 1), ("sufficiency", -1)):
+            if found := means.get(f"{DIFFERENCE}random/{measure}"):
+                side = "random chunks minus evidence" if sign < 0 else "evidence minus random"
+                what = f"{measure} of {side} on {group.name(dataset)}"
+                ends = sorted(float(sign * end) for end in (found.low, found.high))
+                test = interval_test(sign * float(found.mean), (ends[0], ends[1]))
+                expected.append(Expected(what, test, unit="of p", scale=1.0))
     return verdict(expected)
 
 
