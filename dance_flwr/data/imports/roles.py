@@ -200,7 +200,10 @@ def lacking(lacks: Sequence[Lack]) -> DataError:
             f"{table.where}: expected {what} {', '.join(map(repr, absent))}, "
             f"found {listed(names) or 'no column'}"
         )
-        similar += [near(name, map(plain_name, names)) for name in absent]
+        plain = [plain_name(name) for name in names]
+        # `paper_id` is far from `id` by letters.
+        ends = (next((name for name in plain if name.endswith(end)), "") for end in absent)
+        similar += [near(end, plain) or name for end, name in zip(absent, ends, strict=True)]
         lacks_all = "id" in absent or {*ENDS[0]} <= {*absent}
         may_lack = "delimiter" in table.facts and table.facts.get("header") != "none"
         if may_lack and (lacks_all or any(n.strip().lstrip("-").isdecimal() for n in names)):

@@ -215,6 +215,11 @@ CASES = {
         **{"text": "headlin,abstrct", "label": "aera", "id": "zz"},
         **{"source": "form", "edge_weight": "w"},
     ),
+    "ids under a longer name": of(
+        "!expected a column or attribute 'id', .*; did you mean 'paper_id'",
+        nodes="title,paper_id\none,a\ntwo,b\n",
+        edges="source,target\na,b\n",
+    ),
     # Edges with more than their ends.
     "what an import says": of(
         "4/2/2",
