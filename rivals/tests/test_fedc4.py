@@ -8,6 +8,7 @@ from dance_flwr_rivals.fedc4 import client as method
 from dance_flwr_rivals.fedc4 import server
 from dance_flwr_rivals.fedc4.client import FedC4, embeddings, join_received
 from dance_flwr_rivals.fedc4.server import (
+    append_selected,
     group_clients,
     rebuild_graph,
     select_nodes,
@@ -78,6 +79,21 @@ def test_chosen_nodes_are_those_of_the_loop(seed, threshold):
         }
         actual = select_nodes(client, own, groups, threshold)
         assert {other: rows.tolist() for other, rows in actual.items()} == expected
+
+
+def test_own_nodes_are_first_and_edges_stay_within_a_client():
+    graphs = {0: graph((1, 2, 0), 0), 1: graph((2, 2, 2), 3), 2: graph((1, 1, 1), 6)}
+    rows = {1: torch.tensor([1, 4]), 2: torch.tensor([0])}
+    actual = append_selected(graphs[0], graphs, rows)
+    assert actual.labels.tolist() == [0, 1, 1, 0, 2, 0]
+    rows = [graphs[0].features, graphs[1].features[[1, 4]], graphs[2].features[:1]]
+    assert actual.features.equal(torch.cat(rows))
+    blocks = torch.zeros(6, 6, dtype=torch.bool)
+    blocks[:3, :3] = blocks[3:5, 3:5] = True
+    assert not actual.adjacency[~blocks].any()
+    assert actual.adjacency[3, 4] == graphs[1].adjacency[1, 4] > 0 and actual.adjacency[
+        :3, :3
+    ].equal(graphs[0].adjacency)
 
 
 # Rebuilding

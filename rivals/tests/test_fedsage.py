@@ -18,6 +18,7 @@ from dance_flwr_rivals.fedsage.learning import (
     impair,
     links_of,
     nearest_distances,
+    select_generated,
     step_with_peers,
 )
 from dance_flwr_rivals.fedsage.networks import (
@@ -141,6 +142,14 @@ def test_an_augmented_graph_is_its_naive_twin(seed, generated):
     root = np.sqrt(loops.sum(axis=1))
     actual = augmented_operator("gcn", *graph.edges(), links, sizes).to_dense()
     np.testing.assert_allclose(actual, loops / np.outer(root, root), rtol=1e-5)
+
+
+def test_the_first_neighbours_of_each_node_are_taken():
+    generated_features = torch.arange(12.0).reshape(3, 4, 1)
+    counts = torch.tensor([2, 0, 3])
+    owners, features = select_generated(torch.tensor([7, 5, 2]), generated_features, counts)
+    assert owners.tolist() == [7, 7, 2, 2, 2]
+    assert features.flatten().tolist() == [0.0, 1.0, 8.0, 9.0, 10.0]
 
 
 # Learning

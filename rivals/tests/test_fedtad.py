@@ -57,6 +57,20 @@ def test_return_probabilities_are_diagonals_of_dense_powers(seed, density, block
     np.testing.assert_allclose(actual, oracle.return_probabilities(adjacency), atol=1e-6)
 
 
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.2]))
+def test_agreement_is_its_naive_twin(seed, density):
+    graph, adjacency, _ = random_graph(seed, 20, density)
+    features = np.random.default_rng(seed).standard_normal((20, 6))
+    labels = np.random.default_rng(seed).integers(-1, 3, 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fedtad, "_EDGES", 7)
+        per_node = fedtad.agreement(torch.tensor(features).float(), *graph.edges()).numpy()
+    actual = [per_node[labels == c].sum() for c in range(3)]
+    np.testing.assert_allclose(
+        actual, oracle.reliability(features, adjacency, labels, 3), atol=1e-5
+    )
+
+
 def test_a_clients_reliability_is_its_naive_twin(run):
     finished = run(method="fedtad", rounds=1)
     for number, reply in enumerate(by_client(finished)):

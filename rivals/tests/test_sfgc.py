@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from dance_flwr_rivals.condensation.graphs import layer_normalise
+from dance_flwr_rivals.selected_core.client import k_center_rows
 from dance_flwr_rivals.sfgc import SfgcConfig
 from dance_flwr_rivals.sfgc.trajectories import (
     ExpertData,
@@ -97,6 +98,19 @@ def test_the_unrolled_student_is_that_of_autograd(seed, rows, dim, steps):
 
 def matching(real, quotas=(3, 3, 3), **changes):
     return TrajectoryMatching(real, torch.tensor(quotas), 8, replace(FEW, **changes), draw())
+
+
+def test_it_starts_from_distinct_centres_in_the_order_of_their_classes(blocks):
+    real, *_ = blocks
+    actual = matching(real, (4, 0, 6))
+    assert actual.labels.tolist() == [0] * 4 + [2] * 6
+    points, rows = real.propagated(), []
+    for number, count in ((0, 4), (2, 6)):
+        nodes = torch.nonzero(real.labels == number).flatten()
+        rows += sorted(nodes[k_center_rows(points[nodes], count, draw())].tolist())
+    assert len(set(rows)) == 10 and actual.features.detach().equal(
+        layer_normalise(real.features)[rows]
+    )
 
 
 def test_a_student_that_diverges_moves_nothing(blocks):

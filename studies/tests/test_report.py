@@ -16,7 +16,7 @@ from dance_flwr_studies.engine.rows import Rows, load_rows
 from dance_flwr_studies.protocols.main_table import RIVALS
 from dance_flwr_studies.reports import paper_values as paper
 from dance_flwr_studies.reports.report import export_into, insert, write_report
-from dance_flwr_studies.reports.tables import groups
+from dance_flwr_studies.reports.tables import NOTHING, groups, markdown
 from dance_flwr_studies.reports.verdicts import UNTESTED
 from study_support.rows import cells_of, facts_of, result_of, row_of, table_rows
 
@@ -78,6 +78,14 @@ def test_dance_is_compared_with_all_that_was_asked_for_but_where_the_five_and_mo
     assert {*found} == {*others} and not is_named
     found, is_named = compared("local-only", *RIVALS)
     assert {*found} == {*RIVALS} and is_named
+
+
+def test_lines_and_columns_without_a_value_are_left_out():
+    lines = [["a", "1", NOTHING, ""], ["b", NOTHING, f"{NOTHING}/{NOTHING}", ""], ["", "", "", ""]]
+    assert markdown(["name", "x", "y", "z"], lines) == "| name | x |\n| --- | ---: |\n| a | 1 |"
+    assert markdown(["name", "r", "y"], [["b", "0.5", NOTHING]], 2) == ""
+    assert markdown(["name", "r", "y"], [["b", "0.5", "0.0"]], 2).endswith("| b | 0.5 | 0.0 |")
+    assert markdown(["name", "x"], [["a|b", "1"]]).splitlines()[2] == "| a\\|b | 1 |"
 
 
 READING = ("text-pooling", "edge-gates", "class-prior")

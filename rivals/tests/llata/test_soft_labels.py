@@ -17,6 +17,7 @@ from dance_flwr_rivals.llata.nodes import (
     ALPHA,
     FOLDS,
     STEPS,
+    cosine_labels,
     propagated_labels,
 )
 from dance_flwr_rivals.llata.tree import communities_of
@@ -67,6 +68,16 @@ def test_the_propagated_label_of_a_node_does_not_read_its_own():
             changed = [own if v == node else label for v, label in enumerate(labels)]
             rows.append(propagated_labels(nodes_of(RING, changed))[node].tolist())
         assert rows[0] == rows[1] == rows[2]
+
+
+def test_class_name_cosine_is_the_softmax():
+    nodes = nodes_of(RING, [-1] * 12)
+    names = torch.eye(8)[:3].numpy() * 2.0
+    seen = []
+    found = cosine_labels(nodes, lambda texts: seen.append(list(texts)) or names, 0.5)
+    raised = np.exp(nodes.features[:, :3].double().numpy() / 0.5)
+    np.testing.assert_allclose(found.numpy(), raised / raised.sum(1, keepdims=True), rtol=1e-6)
+    assert seen == [[f"This text is about {name}." for name in CLASSES]]
 
 
 def test_every_node_is_asked_for_once_among_members_of_its_community():
