@@ -85,7 +85,7 @@ def test_a_bug_prints_no_command_of_the_text_that_it_met():
     """A traceback ends with the text of the exception, and the interpreter prints it as it is."""
     code = """
 import dance_flwr.cli.main as main
-def app():
+def app(**options):
     raise ValueError("\\x1b]0;title\\x07")
 main.app = app
 main.main()
