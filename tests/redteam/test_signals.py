@@ -56,7 +56,7 @@ def test_nothing_of_an_engine_is_left(begin_run, tmp_path, way):
 def test_a_client_whose_process_is_killed_is_absent_once(begin, run_config, data_root, tmp_path):
     """As the kernel does for want of memory; another process takes its place."""
     keys = {"out": str(tmp_path / "out"), "data_root": str(data_root), "method": "fedavg-full"}
-    config = run_config(rounds=8, min_valid_replies=2, **keys)
+    config = run_config(rounds=40, min_valid_replies=2, **keys)
     (tmp_path / "config.toml").write_text(to_toml(config))
     command = ["dance-flwr", "run", "--config", tmp_path / "config.toml", "--engine", "ray"]
     started = begin(command, "out/history.jsonl")
@@ -67,7 +67,7 @@ def test_a_client_whose_process_is_killed_is_absent_once(begin, run_config, data
     (row,) = [row for row in rows if row.absent]
     (reason,) = row.absent.values()
     assert "its process ended, perhaps killed for its memory" in reason and len(reason) < 100
-    assert len(rows) == 8 and row.round < 8
+    assert len(rows) == 40 and row.round < 40
 
 
 @pytest.mark.flower
