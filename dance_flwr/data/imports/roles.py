@@ -200,9 +200,12 @@ def lacking(lacks: Sequence[Lack]) -> DataError:
             f"{table.where}: expected {what} {', '.join(map(repr, absent))}, "
             f"found {listed(names) or 'no column'}"
         )
+        # `paper_id` and `paperId` are far from `id` by letters.
+        words = {name: re.split(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])", name) for name in names}
+        ends = (
+            next((name for name in names if words[name][-1].lower() == end), "") for end in absent
+        )
         plain = [plain_name(name) for name in names]
-        # `paper_id` is far from `id` by letters.
-        ends = (next((name for name in plain if name.endswith(end)), "") for end in absent)
         similar += [near(end, plain) or name for end, name in zip(absent, ends, strict=True)]
         lacks_all = "id" in absent or {*ENDS[0]} <= {*absent}
         may_lack = "delimiter" in table.facts and table.facts.get("header") != "none"

@@ -215,11 +215,18 @@ CASES = {
         **{"text": "headlin,abstrct", "label": "aera", "id": "zz"},
         **{"source": "form", "edge_weight": "w"},
     ),
-    "ids under a longer name": of(
-        "!expected a column or attribute 'id', .*; did you mean 'paper_id'",
-        nodes="title,paper_id\none,a\ntwo,b\n",
-        edges="source,target\na,b\n",
-    ),
+    **{
+        f"ids under a longer name, {name}": of(
+            f"!expected a column or attribute 'id', .*{end}$",
+            nodes=f"title,{name}\none,a\ntwo,b\n",
+            edges="source,target\na,b\n",
+        )
+        for name, end in {
+            "paper_id": "did you mean 'paper_id'\\?",
+            "userId": "did you mean 'userId'\\?",
+            "valid": "give --no-header",
+        }.items()
+    },
     # Edges with more than their ends.
     "what an import says": of(
         "4/2/2",
