@@ -25,7 +25,7 @@ from dance_flwr.cli import (
     site,
 )
 from dance_flwr.cli.options import Group
-from dance_flwr.errors import UserError
+from dance_flwr.errors import UserError, near
 from dance_flwr.escaping import escaped, one_line
 from dance_flwr.fingerprint import VERSION
 
@@ -171,7 +171,8 @@ def _usage(error: click.UsageError) -> str:
     """Return one line about words that are no command line."""
     command = error.ctx.command_path if error.ctx else "dance-flwr"
     if isinstance(error, click.NoSuchOption):
-        similar = f"; did you mean {min(error.possibilities)}?" if error.possibilities else ""
+        closest = near(error.option_name, error.possibilities or ())
+        similar = f"; did you mean {closest}?" if closest else ""
         return f"{error.option_name}: expected an option of `{command}`, found none{similar}"
     return f"{error.format_message().rstrip('.')}; see `{command} --help`"
 
