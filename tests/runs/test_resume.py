@@ -81,20 +81,6 @@ def hashed_once():
         yield
 
 
-@pytest.fixture(scope="module")
-def whole(run):
-    """A function that returns the uninterrupted run with these keys, run once."""
-    made = {}
-
-    def get(**keys):
-        key = tuple(sorted(keys.items()))
-        if key not in made:
-            made[key] = run(**keys)
-        return made[key]
-
-    return get
-
-
 # Killed at any instant
 
 FAST = {"rounds": 3, "local_epochs": 1, "clients": 2}
@@ -124,13 +110,14 @@ CLIENTS_MATTER = ("some-trained", "validated", "at-the-end", "in-the-checkpoint"
     ("instant", "method"),
     [*[(name, "dance") for name in CLIENTS_MATTER], *[(name, "fedavg-full") for name in INSTANTS]],
 )
-def test_a_killed_run_ends_as_if_it_had_not_been(whole, stop_and_go, monkeypatch, instant, method):
+def test_a_killed_run_ends_as_if_it_had_not_been(
+    reference, stop_and_go, monkeypatch, instant, method
+):
     keys = DANCE if method == "dance" else {**FAST, **PLAIN}
     finished = stop_and_go(INSTANTS[instant](monkeypatch), **keys)
-    same(whole(**keys), finished)
-    assert (
-        len(finished.result["resumed_after"]) == 1 and "resumed_after" not in whole(**keys).result
-    )
+    whole = reference(**keys)
+    same(whole, finished)
+    assert len(finished.result["resumed_after"]) == 1 and "resumed_after" not in whole.result
 
 
 SETTINGS = {
@@ -185,9 +172,9 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_whatever_a_run_keeps_between_rounds_is_kept(whole, stop_and_go, monkeypatch, name):
+def test_whatever_a_run_keeps_between_rounds_is_kept(reference, stop_and_go, monkeypatch, name):
     keys = {**FAST, **SETTINGS[name]}
-    expected = whole(**keys)
+    expected = reference(**keys)
     breaking(
         monkeypatch, checkpoint.Checkpoint, "save", lambda n: n == keys["rounds"]
     )  # the first is of the start
@@ -199,7 +186,7 @@ def test_a_checkpoint_leaves_out_nothing_that_a_strategy_keeps(run, monkeypatch)
     check_kept_arrays(run, monkeypatch, strategy="fedadam", **PLAIN)
 
 
-def test_a_run_may_be_killed_again_and_again(whole, run, tmp_path):
+def test_a_run_may_be_killed_again_and_again(reference, run, tmp_path):
     """Also twice in the same round, and within a round."""
     folder = tmp_path / "run"
     for number, kill in enumerate(
@@ -208,7 +195,7 @@ def test_a_run_may_be_killed_again_and_again(whole, run, tmp_path):
         with pytest.raises(Killed):
             run(folder=folder, on_message=kill, resume=number > 0, **DANCE)
     finished = run(folder=folder, resume=True, **DANCE)
-    same(whole(**DANCE), finished)
+    same(reference(**DANCE), finished)
     assert finished.result["resumed_after"] == [1, 1, 1, 2]
 
 
@@ -424,12 +411,12 @@ def test_a_client_that_is_absent_ends_a_resume_under_masks(run, tmp_path):
 # The command line, and what a failure says
 
 
-def test_the_command_goes_on_and_prints_the_table(cli, copied, whole):
+def test_the_command_goes_on_and_prints_the_table(cli, copied, reference):
     (copied / "history.jsonl").write_text('{"round": 1, "los')  # the server died within a line
     done = cli("run", "--resume", copied)
     assert done.code == 0, done.err
     result = read_result(copied)
-    assert result["model_fingerprint"] == whole(**PLAIN).result["model_fingerprint"]
+    assert result["model_fingerprint"] == reference(**PLAIN).result["model_fingerprint"]
     assert f"accuracy    {result['test_accuracy']:.1%} of" in done.out
     assert f"{result['test_accuracy']:.4f}" in cli("report", copied).out and result[
         "resumed_after"
@@ -459,7 +446,7 @@ def test_a_server_that_stays_at_work_is_told_of(cli, copied, monkeypatch):
     )
 
 
-def test_the_engine_s_run_says_how_to_go_on_and_does(run_config, tmp_path, monkeypatch, whole):
+def test_the_engine_s_run_says_how_to_go_on_and_does(run_config, tmp_path, monkeypatch, reference):
     """As Flower starts it: the second time with another run id, and with the key `resume`."""
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
     config = run_config(out=str(tmp_path / "out"), **PLAIN)
@@ -480,7 +467,7 @@ def test_the_engine_s_run_says_how_to_go_on_and_does(run_config, tmp_path, monke
     start(replace(config, resume=True), 72, None)
     result = read_result(tmp_path / "out")
     assert result["run"] == "71" and not (tmp_path / "out" / "error.txt").exists()
-    assert result["model_fingerprint"] == whole(**PLAIN).result["model_fingerprint"]
+    assert result["model_fingerprint"] == reference(**PLAIN).result["model_fingerprint"]
 
 
 def test_the_file_for_flower_s_own_command_holds_the_whole_configuration(stopped):
@@ -619,9 +606,9 @@ UNFIT = {"method": "local-only", "privacy_secure_aggregation": True}  # which `c
     ids=["new", "resume", "unfit", "unfit to replace it"],
 )
 def test_a_refused_run_leaves_a_finished_one_as_it_is(
-    refused_by_server, whole, tmp_path, keys, reason
+    refused_by_server, reference, tmp_path, keys, reason
 ):
-    folder = shutil.copytree(whole(**PLAIN).folder, tmp_path / "run")
+    folder = shutil.copytree(reference(**PLAIN).folder, tmp_path / "run")
     before = contents(folder)
     assert reason in refused_by_server(folder, **keys)
     assert contents(folder) == before

@@ -163,24 +163,6 @@ class Contract:
             assert len(condensed) == node_budget(data.num_nodes, config.condensation_ratio)
             self.check_condensed(method, config, data, state)
 
-    def test_the_uplink_is_what_it_says(self, method, observed, reference):
-        """A method of sums uploads the model and the metrics of the reference, and nothing else."""
-        config = observed.finished.config
-        whole = reference(**{**self.fast, "rounds": 2}, method="fedavg-full").replies("train")
-        model = initial_model(shape_of(TEXT_DIM, len(WORDS), config), config)
-        shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-        assert shapes.keys() == dict(model.named_parameters()).keys()
-        replies = observed.finished.replies("train")
-        assert len(replies) == 6
-        for reply, full in zip(replies, whole, strict=True):
-            arrays = reply.content.array_records["arrays"].to_torch_state_dict()
-            assert {name: tuple(tensor.shape) for name, tensor in arrays.items()} == shapes
-            assert {tensor.dtype for tensor in arrays.values()} == {torch.float32}
-            if get_spec(method).uplink is Uplink.SUM:
-                assert reply.content.keys() == full.content.keys()
-                more = reply.content["metrics"].keys() ^ full.content["metrics"].keys()
-                assert more <= {f"val-correct-{view}" for view in get_spec(method).views}
-
     def test_every_key_of_its_messages_is_explained(self, method, observed):
         record = observed.finished.result["messages"]
         every = [*table(record, keys.UP), *table(record, keys.DOWN)]

@@ -1,31 +1,23 @@
 """Graphs to partition."""
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 from hypothesis import strategies as st
 
-from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
+from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.partition import PartitionSpec
+from support.graphs import text_graph
 
 SPEC = PartitionSpec("louvain", 3, 0, 1.0, 0.6, 0.2, 0.2)
 
 
 def make_graph(n: int, pairs, labels=None, classes: int = 3) -> TextGraph:
-    ends = np.array(list(pairs), np.int64).reshape(-1, 2)
-    indptr, indices = csr_from_pairs(ends[:, 0], ends[:, 1], n)
-    return TextGraph(
-        name="toy",
-        ids=np.array([f"n{i}" for i in range(n)]),
-        texts=["t"] * n,
-        labels=np.arange(n, dtype=np.int64) % classes
-        if labels is None
-        else np.asarray(labels, np.int64),
-        class_names=tuple(f"c{k}" for k in range(classes)),
-        indptr=indptr,
-        indices=indices,
-        split=np.zeros(n, np.uint8),
-        provenance={"made": "here"},
-    )
+    labels = np.arange(n) % classes if labels is None else labels
+    graph = text_graph("toy", [f"n{i}" for i in range(n)], ["t"] * n, labels, list(pairs))
+    names = tuple(f"c{k}" for k in range(classes))
+    return replace(graph, class_names=names, provenance={"made": "here"})
 
 
 def cliques(count: int, size: int) -> TextGraph:

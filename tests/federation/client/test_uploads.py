@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.graphs import TEXT_DIM
+from support.killing import Killed, same
 
 from dance_flwr.config.sections import FLOAT16, INT8
 from dance_flwr.errors import QuorumError
@@ -22,10 +23,6 @@ ROUNDS = 6
 PLAIN = {"method": "fedavg-full"}
 SECURE = {"privacy_secure_aggregation": True, "clients": 5}
 INT8_RUN = PLAIN | {"upload_precision": INT8}
-
-
-class Killed(BaseException):
-    """The end of the server's process."""
 
 
 def trainings(finished):
@@ -128,10 +125,7 @@ def test_a_resumed_run_repeats_its_round_and_ends_the_same(run, tmp_path, extra)
 
     with pytest.raises(Killed):
         run(folder=folder, on_message=kill, **options)
-    finished = run(folder=folder, resume=True, **options)
-    assert finished.result["model_fingerprint"] == expected.result["model_fingerprint"]
-    left, right = load_model(finished.folder), load_model(expected.folder)
-    assert all(torch.equal(left[name], right[name]) for name in left)
+    same(run(folder=folder, resume=True, **options), expected)
 
 
 @pytest.mark.parametrize("damage", ["lost", "cut"])
