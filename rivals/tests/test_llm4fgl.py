@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from rival_support import oracle_llm4fgl as oracle
 from rival_support.random_graphs import random_graph
 from sklearn.metrics import roc_auc_score
+from support.altered import unlike
 from support.builders import rows_of
 from support.graphs import WORDS
 from support.models import equal, models
@@ -301,21 +302,8 @@ def test_under_masks_it_is_the_same_model(run, finished):
     assert equal(load_model(finished.folder), load_model(masked.folder))
 
 
-def away(rounds, number=1):
-    """A ClientApp whose client `number` does not train in these rounds."""
-
-    def app(message, context):
-        trains = message.metadata.message_type == keys.TRAIN
-        absent = context.node_config[keys.PARTITION_ID] == number
-        if trains and absent and config_of(message).get(keys.ROUND) in rounds:
-            raise RuntimeError("away")
-        return client_app.app(message, context)
-
-    return app
-
-
 def test_a_client_that_was_away_during_a_reflection_makes_up_for_the_last(run):
-    absent = {"app": away({3, 4}), "min_valid_replies": 2}
+    absent = {"app": unlike({1}, {3, 4}), "min_valid_replies": 2}
     finished = run(**absent, method="llm4fgl-recombined", **FIVE)
     assert [*versions(finished, 0)] == [0, 1, 2, 3] and [*versions(finished, 1)] == [0, 3]
     assert len(finished.result["history"]) == 5

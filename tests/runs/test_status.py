@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from support.altered import unlike
 from support.killing import Killed
 from support.project import PROJECT
 
@@ -26,27 +27,6 @@ from dance_flwr.runs.run import read_status
 from dance_flwr.runs.simulation.in_process import run_in_process
 
 FAST = {"method": "fedavg-full", "local_epochs": 1}
-
-
-class Failing:
-    """The client app with one client that does not train in some rounds."""
-
-    def __init__(self, client, rounds, change=None):
-        self.client, self.rounds, self.change = client, rounds, change
-
-    def __call__(self, message, context):
-        import client_app
-
-        asked = message.content.config_records.get("config", {})
-        mine = (
-            message.metadata.message_type == "train"
-            and context.node_config["partition-id"] == self.client
-        )
-        if not mine or asked["server-round"] not in self.rounds:
-            return client_app.app(message, context)
-        if self.change is None:
-            raise RuntimeError("out\nof luck")
-        return self.change(client_app.app(message, context))
 
 
 @pytest.fixture
@@ -253,7 +233,7 @@ def test_two_who_look_at_once_take_each_other_for_no_server(tmp_path):
 
 
 def test_a_client_that_drops_out_is_named(run, tmp_path):
-    finished = run(app=Failing(1, {2, 3, 4}), min_valid_replies=2, rounds=4, **FAST)
+    finished = run(app=unlike({1}, {2, 3, 4}), min_valid_replies=2, rounds=4, **FAST)
     status = read_status(finished.folder)
     assert status.answered == [0, 2]
     (absent,) = status.absent
@@ -266,7 +246,7 @@ def test_a_client_that_drops_out_is_named(run, tmp_path):
 
 
 def test_a_client_that_comes_back_is_no_longer_absent(run):
-    finished = run(app=Failing(2, {1, 2}), min_valid_replies=2, **FAST)
+    finished = run(app=unlike({2}, {1, 2}), min_valid_replies=2, **FAST)
     assert [list(row["absent"]) for row in finished.result["history"]] == [["2"], ["2"], []]
     assert read_status(finished.folder).absent == []
 
@@ -293,7 +273,7 @@ def test_a_rejected_upload_and_its_sender_are_named(run, lines):
         record.pop(next(iter(record)))
         return reply
 
-    finished = run(app=Failing(0, {1, 2, 3}, spoil), min_valid_replies=2, **FAST)
+    finished = run(app=unlike({0}, {1, 2, 3}, spoil), min_valid_replies=2, **FAST)
     (absent,) = read_status(finished.folder).absent
     assert (absent.client, absent.last_answered) == (0, None) and "others or none" in absent.reason
     assert "client 0: never answered, missed 3 rounds" in render(read_status(finished.folder))
@@ -306,7 +286,7 @@ def test_a_rejected_upload_and_its_sender_are_named(run, lines):
 
 
 def test_the_events_of_a_run(run, lines):
-    finished = run(app=Failing(1, {2}), min_valid_replies=2, rounds=3, **FAST)
+    finished = run(app=unlike({1}, {2}), min_valid_replies=2, rounds=3, **FAST)
     name = finished.result["run"]
     assert {line["run"] for line in lines} == {name}
     (begin,), (end,) = of(lines, "run_started"), of(lines, "run_ended")
@@ -329,7 +309,7 @@ def test_the_events_of_a_run(run, lines):
 
 def test_a_failed_and_a_resumed_run(run, lines, tmp_path):
     with pytest.raises(QuorumError):
-        run(app=Failing(1, {2}), folder=tmp_path, **FAST)
+        run(app=unlike({1}, {2}), folder=tmp_path, **FAST)
     (failed,) = of(lines, "run_failed")
     assert failed["level"] == "error" and "client 1" in failed["reason"] and failed["round"] == 2
     finished = run(folder=tmp_path, resume=True, **FAST)

@@ -2,6 +2,7 @@
 
 from flwr.app import ConfigRecord, RecordDict
 
+import client_app
 from dance_flwr.federation.wire import keys, messages
 
 
@@ -36,3 +37,18 @@ def described(**changes):
 
 def crash(reply):
     raise ValueError("y" * 10**6)
+
+
+def unlike(clients, rounds, change=None):
+    """A ClientApp whose clients of these numbers alter their models of these rounds, or fail."""
+
+    def app(message, context):
+        theirs = context.node_config[keys.PARTITION_ID] in clients
+        trains = theirs and message.metadata.message_type == keys.TRAIN
+        if not trains or messages.config_of(message).get(keys.ROUND) not in rounds:
+            return client_app.app(message, context)
+        if change is None:
+            raise RuntimeError("out\nof luck")
+        return change(client_app.app(message, context))
+
+    return app

@@ -12,7 +12,6 @@ import pytest
 import torch
 from oracles import plain
 
-import client_app
 from dance_flwr.cli.run import start_run
 from dance_flwr.config.plugins import METHODS, STRATEGIES
 from dance_flwr.dance.nodes import node_budget
@@ -33,7 +32,7 @@ from dance_flwr.methods.personal_parts import Ditto, FedPer, Personalised
 from dance_flwr.methods.server_side import ServerSide
 from dance_flwr.runs.privacy_report import table
 from dance_flwr.runs.result import load_model
-from support.altered import records
+from support.altered import records, unlike
 from support.edge_cases import Draft
 from support.graphs import TEXT_DIM, WORDS
 from support.killing import same, states
@@ -329,17 +328,13 @@ def check_kept_models(run, method):
 def check_skipped_upload(run, method, record, personalised=True):
     """Assert that a run goes on where client 1 uploads NaN in round 2."""
 
-    def broken(message, context):
-        reply = client_app.app(message, context)
-        trains = message.metadata.message_type == "train"
-        asked = message.content.config_records["config"]["server-round"] if trains else 0
-        if asked != 2 or context.node_config["partition-id"] != 1:
-            return reply
+    def broken(reply):
         state = state_of(reply.content[record])
         worse = {name: torch.full_like(part, torch.nan) for name, part in state.items()}
         return records(**{record: arrays_of(worse)})(reply)
 
-    finished = run(method=method, app=broken, min_valid_replies=2, evaluate_every=1)
+    app = unlike({1}, {2}, broken)
+    finished = run(method=method, app=app, min_valid_replies=2, evaluate_every=1)
     (client, reason), *others = finished.result["history"][1]["absent"].items()
     assert client == "1" and "expected finite numbers" in reason and not others
     assert all(torch.isfinite(tensor).all() for tensor in load_model(finished.folder).values())

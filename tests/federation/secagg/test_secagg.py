@@ -9,6 +9,7 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from scipy import stats
+from support.altered import unlike
 from support.graphs import TEXT_DIM
 
 import client_app
@@ -125,20 +126,7 @@ def test_one_of_five_may_drop_out_in_any_stage(run, reference, stage):
         torch.testing.assert_close(left[name], mean, atol=1e-6, rtol=0)
 
 
-class Silenced:
-    """The client app without masks, with clients that fail in training."""
-
-    def __init__(self, partitions):
-        self.partitions = partitions
-
-    def __call__(self, message, context):
-        trains = message.metadata.message_type == MessageType.TRAIN
-        if trains and context.node_config["partition-id"] in self.partitions:
-            raise ConnectionError("gone")
-        return client_app.app(message, context)
-
-
-SILENCED = Silenced(set()), Silenced({3})
+SILENCED = client_app.app, unlike({3}, range(9))
 
 
 @pytest.mark.parametrize("stage", STAGES)
