@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dance_flwr.config.options import Value
 from dance_flwr.dance.config import COVERAGE, LABEL_AWARE, RANDOM, RANDOM_LABELLED
-from dance_flwr_studies.engine.cells import Experiment, Row, Section
+from dance_flwr_studies.engine.cells import Experiment
 from dance_flwr_studies.protocols.variants import SEED_TEXT, Point, find, gain_text, point_cells
 from dance_flwr_studies.reports import paper_values as paper
-from dance_flwr_studies.reports.sections import Columns, dataset_section
+from dance_flwr_studies.reports.sections import accuracy, named, side_by_side
 from dance_flwr_studies.reports.tables import NOTHING, Group, paper_text
 from dance_flwr_studies.reports.verdicts import Expected, expect, of_datasets
 
@@ -58,16 +58,9 @@ def _points(variants: Variants) -> list[Point]:
     return [({"variant": name}, keys) for name, keys in variants.items()]
 
 
-def _render_ablation(rows: Sequence[Row]) -> Section:
-    values = ("accuracy %", "against full, points", "paper %")
-    return dataset_section(rows, HOW, Columns(("variant",), values, _ablation), stated=_PART_KEYS)
-
-
-def _ablation(group: Group, variants: Sequence[Group]) -> tuple[list[str], list[str]]:
-    variant = str(group.labels["variant"])
-    theirs = paper.ablation_number(str(group.labels["dataset"]), variant, "accuracy")
-    values = [group.stat("test_accuracy").percent, gain_text(group, _full(group, variants))]
-    return [group.name(variant)], [*values, paper_text(theirs)]
+def _paper(group: Group, variants: Sequence[Group]) -> str:
+    dataset, variant = (str(group.labels[key]) for key in ("dataset", "variant"))
+    return paper_text(paper.ablation_number(dataset, variant, "accuracy"))
 
 
 def _full(group: Group, variants: Sequence[Group]) -> Group | None:
@@ -97,20 +90,11 @@ def _lowered(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
             yield from expect(f"{variant} minus {_NODES} on {dataset}", group, next(nodes, None))
 
 
-def _render_refresh(rows: Sequence[Row]) -> Section:
-    values = ("accuracy %", "DANCE is above it by, points", "paper, points")
-    return dataset_section(rows, HOW_REFRESH, Columns(("variant",), values, _refresh))
-
-
-def _refresh(group: Group, variants: Sequence[Group]) -> tuple[list[str], list[str]]:
-    variant = str(group.labels["variant"])
-    theirs = None
+def _paper_gain(group: Group, variants: Sequence[Group]) -> str:
     # The paper prints a gain over this variant alone.
-    if variant == "Static-DANCE":
-        theirs = paper.refresh_gain(str(group.labels["dataset"]))
-    gain = gain_text(find(variants, variant="DANCE"), group)
-    values = [group.stat("test_accuracy").percent, gain]
-    return [group.name(variant)], [*values, NOTHING if theirs is None else f"{theirs:+.1f}"]
+    is_static = group.labels["variant"] == "Static-DANCE"
+    theirs = paper.refresh_gain(str(group.labels["dataset"])) if is_static else None
+    return NOTHING if theirs is None else f"{theirs:+.1f}"
 
 
 def _gained(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
@@ -129,7 +113,16 @@ ABLATION = Experiment(
     "(TGR) lowers the accuracy on every data set, node condensation most (the paper's ablation "
     "table).",
     cells=lambda request: point_cells(request, _points(VARIANTS | CORE_RULES)),
-    render=_render_ablation,
+    render=side_by_side(
+        HOW,
+        {"variant": named("variant")},
+        {
+            "accuracy %": accuracy,
+            "against full, points": lambda one, every: gain_text(one, _full(one, every)),
+            "paper %": _paper,
+        },
+        stated=_PART_KEYS,
+    ),
     verdict=of_datasets(_lowered, _PART_KEYS),
 )
 REFRESH = Experiment(
@@ -138,6 +131,16 @@ REFRESH = Experiment(
     question="Refreshing core and text in every round beats Static-DANCE by 6.1 on Cora and 4.4 on "
     "CiteSeer; refreshing one of them recovers a part (the paper's refresh study).",
     cells=lambda request: point_cells(request, _points(REFRESHES)),
-    render=_render_refresh,
+    render=side_by_side(
+        HOW_REFRESH,
+        {"variant": named("variant")},
+        {
+            "accuracy %": accuracy,
+            "DANCE is above it by, points": lambda one, every: gain_text(
+                find(every, variant="DANCE"), one
+            ),
+            "paper, points": _paper_gain,
+        },
+    ),
     verdict=of_datasets(_gained),
 )

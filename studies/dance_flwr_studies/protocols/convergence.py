@@ -4,21 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from dance_flwr_studies.engine.cells import (
-    Cell,
-    Experiment,
-    Picture,
-    Request,
-    Row,
-    Section,
-    dataset_name,
-)
+from dance_flwr_studies.engine.cells import Cell, Experiment, Picture, Request, Row, dataset_name
 from dance_flwr_studies.engine.compact_rows import CURVE
 from dance_flwr_studies.protocols.main_table import RIVALS, method_cells
 from dance_flwr_studies.protocols.variants import find
 from dance_flwr_studies.reports import paper_values as paper
 from dance_flwr_studies.reports.figures import validation_curves
-from dance_flwr_studies.reports.sections import Columns, dataset_section
+from dance_flwr_studies.reports.sections import mean_of, named, side_by_side
 from dance_flwr_studies.reports.tables import Group
 from dance_flwr_studies.reports.verdicts import Expected, expect, of_datasets
 
@@ -42,20 +34,10 @@ def _cells(request: Request) -> list[Cell]:
     ]
 
 
-def _render(rows: Sequence[Row]) -> Section:
-    headings = [f"to {100 * share:g} %" for share in _SHARES]
-    return dataset_section(rows, HOW, Columns(("method",), headings, _line), _picture)
-
-
 def _picture(dataset: str, compared: Sequence[Group]) -> Picture:
-    by_name = {group.name(str(group.labels["method"])): group for group in compared}
+    by_name = {named("method")(group): group for group in compared}
     caption = f"Validation accuracy by round on {dataset}."
     return Picture(f"convergence-{dataset}", caption, partial(validation_curves, by_name))
-
-
-def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
-    name = group.name(str(group.labels["method"]))
-    return [name], [group.mean_text(_rounds_to(share), 1) for share in _SHARES]
 
 
 def _rounds_to(share: float) -> Callable[[Row], float | None]:
@@ -74,7 +56,7 @@ def _later(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
     """Compare the rounds that others and DANCE take to the first of `_SHARES`."""
     dance, metric = find(compared, method="dance"), _rounds_to(_SHARES[0])
     for group in compared:
-        name = group.name(str(group.labels["method"]))
+        name = named("method")(group)
         what = f"rounds to {100 * _SHARES[0]:g} % of {name} minus those of DANCE on {dataset}"
         yield from expect(what, group, dance, metric=metric, unit=("rounds", 1.0))
 
@@ -85,7 +67,12 @@ EXPERIMENT = Experiment(
     question="DANCE reaches competitive accuracy in earlier rounds than the others (the paper's "
     "convergence figure).",
     cells=_cells,
-    render=_render,
+    render=side_by_side(
+        HOW,
+        {"method": named("method")},
+        {f"to {100 * share:g} %": mean_of(_rounds_to(share), 1) for share in _SHARES},
+        _picture,
+    ),
     verdict=of_datasets(_later),
     # Those that the main table compares: more curves than these cannot be told apart.
     methods=("dance", *RIVALS),

@@ -19,7 +19,15 @@ from dance_flwr_studies.engine.llm_rows import NEEDS, asking_methods, missing, r
 from dance_flwr_studies.protocols import ablation
 from dance_flwr_studies.reports import paper_values as paper
 from dance_flwr_studies.reports import significance
-from dance_flwr_studies.reports.sections import HOW_BEYOND, Columns, beyond_accuracy, seeds_text
+from dance_flwr_studies.reports.sections import (
+    HIDDEN,
+    HOW_BEYOND,
+    Keys,
+    accuracy,
+    beside,
+    mean_of,
+    seeds_text,
+)
 from dance_flwr_studies.reports.significance import (
     METHOD,
     PairedTest,
@@ -136,9 +144,9 @@ def _render(rows: Sequence[Row]) -> Section:
         chosen = [HOW_FAMILY] if methods - {METHOD} > {*RIVALS} else []
         parts.append(" ".join([significance.HOW, HOW_TESTS, *chosen]))
         parts += [comparison_table(f"{name}: DANCE minus", part) for name, part in tests.items()]
-    columns = Columns(("method",), ("labelled", "kB up"), _costs)
+    costs = {"labelled": mean_of(labelled_nodes, 1), "kB up": mean_of(_kilobytes_up, 1), **HIDDEN}
     largest = {dataset: at_largest_ratio(compared) for dataset, compared in by_dataset.items()}
-    return Section((*parts, HOW_COSTS, beyond_accuracy(columns, largest)))
+    return Section((*parts, HOW_COSTS, beside(largest, _METHOD, costs)))
 
 
 def _place(group: Group) -> tuple[int, str, float]:
@@ -170,7 +178,8 @@ def _accuracies(by_dataset: Mapping[Any, Sequence[Group]], lacking: Sequence[str
         theirs = [paper.main_number(str(name), method, None) for name in by_dataset]
         if any(theirs):
             lines.append([method, "full", *(c for p in theirs for c in (NEEDS, paper_text(p)))])
-    return _ACCURACIES.table(by_dataset, lines)
+    keys: Keys = {**_METHOD, "r": lambda group: str(group.labels["ratio"])}
+    return beside(by_dataset, keys, {"accuracy %": accuracy, "paper %": _paper}, lines)
 
 
 def _second_best(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
@@ -196,14 +205,12 @@ def _second_best(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
         yield from expect(what, mine, second)
 
 
-def _accuracy(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
-    name, ratio = _name(group), group.labels["ratio"]
-    share = None if ratio == "full" else float(ratio)
-    theirs = paper.main_number(str(group.labels["dataset"]), name, share)
-    return [group.name(name), f"{ratio}"], [group.stat("test_accuracy").percent, paper_text(theirs)]
+_METHOD: Keys = {"method": lambda group: group.name(_name(group))}
 
 
-_ACCURACIES = Columns(("method", "r"), ("accuracy %", "paper %"), _accuracy)
+def _paper(group: Group, compared: Sequence[Group]) -> str:
+    ratio = None if group.labels["ratio"] == "full" else float(group.labels["ratio"])
+    return paper_text(paper.main_number(str(group.labels["dataset"]), _name(group), ratio))
 
 
 def _tests(compared: Sequence[Group]) -> dict[tuple[str, str], PairedTest]:
@@ -225,11 +232,6 @@ def _tests(compared: Sequence[Group]) -> dict[tuple[str, str], PairedTest]:
     }
     # Over the whole table, as each of its cells is a chance to be wrong.
     return corrected(tests)
-
-
-def _costs(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
-    metrics = (labelled_nodes, _kilobytes_up)
-    return [group.name(_name(group))], [group.mean_text(metric, 1) for metric in metrics]
 
 
 def _kilobytes_up(row: Row) -> float:

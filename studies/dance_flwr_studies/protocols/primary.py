@@ -23,7 +23,7 @@ from dance_flwr_studies.engine.cells import (
     dataset_name,
 )
 from dance_flwr_studies.protocols.variants import BY_SITE, RATIO
-from dance_flwr_studies.reports.sections import HOW_BEYOND, beyond_cell
+from dance_flwr_studies.reports.sections import HOW_BEYOND, beyond
 from dance_flwr_studies.reports.significance import (
     LEVEL,
     Corrected,
@@ -257,7 +257,7 @@ def _accuracy(found: Mapping[str, Group], variant: str) -> str:
 
 
 def _beyond(found: Mapping[str, Group], variant: str) -> str:
-    return beyond_cell(found[variant]) if variant in found else NOTHING
+    return beyond(found[variant]) if variant in found else NOTHING
 
 
 def _descriptive(found: Mapping[str, Group], variant: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from dance_flwr.config.options import Value
-from dance_flwr_studies.engine.cells import Experiment, Row, Section
+from dance_flwr_studies.engine.cells import Experiment
 from dance_flwr_studies.protocols.variants import (
     REFERENCE,
     SEED_TEXT,
@@ -13,7 +13,7 @@ from dance_flwr_studies.protocols.variants import (
     gain_text,
     point_cells,
 )
-from dance_flwr_studies.reports.sections import Columns, dataset_section
+from dance_flwr_studies.reports.sections import accuracy, named, side_by_side
 from dance_flwr_studies.reports.significance import MARGIN
 from dance_flwr_studies.reports.tables import Group, by_label
 from dance_flwr_studies.reports.verdicts import Expected, expect, of_datasets
@@ -37,17 +37,6 @@ DIVISIONS: list[Point] = [
 ]
 
 
-def _render(how: str, label: str, rows: Sequence[Row]) -> Section:
-    def line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
-        value = group.labels[label]
-        reference = find(compared, **{label: value}, method=REFERENCE)
-        values = [group.stat("test_accuracy").percent, gain_text(group, reference)]
-        return [group.name(str(value)), str(group.labels["method"])], values
-
-    values = ("accuracy %", f"against {REFERENCE}, points")
-    return dataset_section(rows, how, Columns((label, "method"), values, line))
-
-
 def _beside(label: str, dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
     """Compare DANCE with fedavg-full at each value of a label: no point behind it."""
     for value, members in by_label(compared, label).items():
@@ -60,12 +49,21 @@ def _experiment(
     names: tuple[str, str], question: str, how: str, label: str, points: Sequence[Point]
 ) -> Experiment:
     name, title = names
+
+    def gain(group: Group, compared: Sequence[Group]) -> str:
+        reference = find(compared, **{label: group.labels[label]}, method=REFERENCE)
+        return gain_text(group, reference)
+
     return Experiment(
         name=name,
         title=title,
         question=question,
         cells=lambda request: point_cells(request, points, request.methods),
-        render=partial(_render, f"{how} {SEED_TEXT}", label),
+        render=side_by_side(
+            f"{how} {SEED_TEXT}",
+            {label: named(label), "method": lambda group: str(group.labels["method"])},
+            {"accuracy %": accuracy, f"against {REFERENCE}, points": gain},
+        ),
         verdict=of_datasets(partial(_beside, label)),
         methods=(REFERENCE, "dance"),
     )

@@ -13,14 +13,13 @@ from dance_flwr_studies.engine.cells import (
     Picture,
     Request,
     Row,
-    Section,
     default_methods,
 )
 from dance_flwr_studies.engine.compact_rows import WARM_ROUNDS
 from dance_flwr_studies.protocols.variants import REFERENCE, find, variant_cells
 from dance_flwr_studies.reports.figures import COLOURS, HATCHES
-from dance_flwr_studies.reports.sections import Columns, dataset_section
-from dance_flwr_studies.reports.tables import NOTHING, Group, Stat, stat_of
+from dance_flwr_studies.reports.sections import mean_of, named, side_by_side
+from dance_flwr_studies.reports.tables import Group, stat_of
 from dance_flwr_studies.reports.verdicts import Expected, expect, of_datasets
 
 ROUNDS = 40
@@ -43,32 +42,18 @@ def _cells(request: Request) -> list[Cell]:
     return ordered
 
 
-def _render(rows: Sequence[Row]) -> Section:
-    values = ("s per round", f"x {REFERENCE}", "once, s")
-    return dataset_section(rows, HOW, Columns(("method",), values, _line), _picture)
-
-
 def _picture(dataset: str, compared: Sequence[Group]) -> Picture:
     caption = f"Seconds per round and phase on {dataset}."
     return Picture(f"runtime-{dataset}", caption, partial(_draw, compared), (6.5, 3.2))
-
-
-def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
-    reference = find(compared, method=REFERENCE)
-    values = [group.mean_text(partial(seconds, phase="total"), 3)]
-    if reference:
-        times = ratio(group, reference)
-        values.append(f"{times.text(2)}{times.missing}")
-    else:
-        values.append(NOTHING)
-    name = group.name(str(group.labels["method"]))
-    return [name], [*values, group.mean_text(once, 1)]
 
 
 def seconds(row: Row, phase: str) -> float | None:
     """Return mean seconds per round after the first five, None for a shorter run."""
     value = row.result["steady_seconds"].get(phase)
     return None if value is None else float(value)
+
+
+_TOTAL = partial(seconds, phase="total")
 
 
 def once(row: Row) -> float | None:
@@ -79,12 +64,14 @@ def once(row: Row) -> float | None:
     return max(0.0, float(row.result["rounds"] * (row.result["seconds_per_round"] - steady)))
 
 
-def ratio(group: Group, reference: Group) -> Stat:
+def _ratio(group: Group, compared: Sequence[Group]) -> str:
     """Return seconds per round over those of the reference, seed by seed."""
-    theirs, ours = (side.by_seed(partial(seconds, phase="total")) for side in (reference, group))
+    reference = find(compared, method=REFERENCE)
+    theirs = reference.by_seed(_TOTAL) if reference else {}
     # Two runs of a seed follow each other, so the speed of the machine cancels.
-    times = [value / theirs[seed] for seed, value in ours.items() if theirs.get(seed)]
-    return stat_of(times, len(group.rows))
+    times = [v / theirs[seed] for seed, v in group.by_seed(_TOTAL).items() if theirs.get(seed)]
+    stat = stat_of(times, len(group.rows))
+    return f"{stat.text(2)}{stat.missing}"
 
 
 def _phases(compared: Sequence[Group]) -> list[str]:
@@ -98,7 +85,7 @@ def _phases(compared: Sequence[Group]) -> list[str]:
 def _draw(compared: Sequence[Group], figure: Any) -> None:
     axes = figure.subplots()
     finished = [group for group in compared if any(row.result for row in group.rows)]
-    names = [group.name(str(group.labels["method"])) for group in finished]
+    names = [named("method")(group) for group in finished]
     left = [0.0] * len(finished)
     for i, phase in enumerate(_phases(compared)):
         widths = [
@@ -117,12 +104,11 @@ def _draw(compared: Sequence[Group], figure: Any) -> None:
 
 def _slower(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
     """Compare the seconds of methods that condense nothing with those of DANCE."""
-    dance, metric = find(compared, method="dance"), partial(seconds, phase="total")
+    dance = find(compared, method="dance")
     for group in compared:
-        name = str(group.labels["method"])
-        if not get_spec(name).card.condenses:
-            what = f"{group.name(name)} minus DANCE on {dataset}"
-            yield from expect(what, group, dance, metric=metric, unit=("s per round", 1.0))
+        if not get_spec(str(group.labels["method"])).card.condenses:
+            what = f"{named('method')(group)} minus DANCE on {dataset}"
+            yield from expect(what, group, dance, metric=_TOTAL, unit=("s per round", 1.0))
 
 
 EXPERIMENT = Experiment(
@@ -131,7 +117,12 @@ EXPERIMENT = Experiment(
     question="DANCE takes less training time than conventional federated baselines (the paper's "
     "runtime figure).",
     cells=_cells,
-    render=_render,
+    render=side_by_side(
+        HOW,
+        {"method": named("method")},
+        {"s per round": mean_of(_TOTAL, 3), f"x {REFERENCE}": _ratio, "once, s": mean_of(once, 1)},
+        _picture,
+    ),
     verdict=of_datasets(_slower),
     metrics={},
     seeds=(0, 1, 2),

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from dance_flwr.config.options import Value
 from dance_flwr.dance.config import PAPER, DanceConfig
-from dance_flwr_studies.engine.cells import Cell, Experiment, Request, Row, Section
+from dance_flwr_studies.engine.cells import Cell, Experiment, Request
 from dance_flwr_studies.protocols.variants import SEED_TEXT, Point, find, gain_text, variant_cells
-from dance_flwr_studies.reports.sections import Columns, dataset_section
+from dance_flwr_studies.reports.sections import accuracy, side_by_side
 from dance_flwr_studies.reports.tables import Group
 
 # The paper preselects B_2 candidates.
@@ -51,16 +51,8 @@ def _cells(request: Request) -> list[Cell]:
     return cells
 
 
-def _render(rows: Sequence[Row]) -> Section:
-    columns = Columns(("variant", "rounds"), ("accuracy %", f"over {PUBLISHED}, points"), _line)
-    return dataset_section(rows, HOW, columns, stated={*RULES, "learning-rate", "rounds"})
-
-
-def _line(group: Group, compared: Sequence[Group]) -> tuple[list[str], list[str]]:
-    rounds = group.labels["rounds"]
-    published = find(compared, variant=PUBLISHED, rounds=rounds)
-    values = [group.stat("test_accuracy").percent, gain_text(group, published)]
-    return [str(group.labels["variant"]), str(rounds)], values
+def _gain(group: Group, compared: Sequence[Group]) -> str:
+    return gain_text(group, find(compared, variant=PUBLISHED, rounds=group.labels["rounds"]))
 
 
 EXPERIMENT = Experiment(
@@ -69,6 +61,14 @@ EXPERIMENT = Experiment(
     question="Which extension closes the distance between the paper's rules and the default: not a "
     "claim of the paper.",
     cells=_cells,
-    render=_render,
+    render=side_by_side(
+        HOW,
+        {
+            "variant": lambda group: str(group.labels["variant"]),
+            "rounds": lambda group: str(group.labels["rounds"]),
+        },
+        {"accuracy %": accuracy, f"over {PUBLISHED}, points": _gain},
+        stated={*RULES, "learning-rate", "rounds"},
+    ),
     seeds=SEEDS,
 )

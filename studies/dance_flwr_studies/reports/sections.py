@@ -1,66 +1,60 @@
 """A section of a report in which the data sets stand beside each other."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dance_flwr.errors import counted
 from dance_flwr_studies.engine.cells import Picture, Row, Section
-from dance_flwr_studies.reports.tables import NOTHING, Group, by_label, groups, markdown
+from dance_flwr_studies.reports.tables import NOTHING, Group, Metric, by_label, groups, markdown
+
+# Heading -> cell of a line: of what names it, and of the values that each data set has in it, from
+# a group and all groups of its data set.
+Keys = Mapping[str, Callable[[Group], str]]
+Values = Mapping[str, Callable[[Group, Sequence[Group]], str]]
 
 
-@dataclass(frozen=True)
-class Columns:
-    """A table of several data sets, whose values stand beside each other.
-
-    Attributes
-    ----------
-    keys : headings of what names a line; values : headings of what each data set has in it
-    line : (group, all groups of its data set) -> the cells under `keys`, and those under `values`
-    """
-
-    keys: Sequence[str]
-    values: Sequence[str]
-    line: Callable[[Group, Sequence[Group]], tuple[Sequence[str], Sequence[str]]]
-
-    def table(
-        self, by_dataset: Mapping[Any, Sequence[Group]], more: Sequence[Sequence[str]] = ()
-    ) -> str:
-        """Return the Markdown table, and `more` lines; a dash where a data set has no line."""
-        lines: dict[tuple[str, ...], dict[Any, Sequence[str]]] = {}
-        for dataset, compared in by_dataset.items():
-            for group in compared:
-                keys, values = self.line(group, compared)
-                lines.setdefault(tuple(keys), {})[dataset] = values
-        nothing = [NOTHING] * len(self.values)
-        return markdown(
-            [
-                *self.keys,
-                *(f"{dataset}: {value}" for dataset in by_dataset for value in self.values),
-            ],
-            [
-                *(
-                    [*keys, *(cell for name in by_dataset for cell in cells.get(name, nothing))]
-                    for keys, cells in lines.items()
-                ),
-                *more,
-            ],
-            len(self.keys),
-        )
+def beside(
+    by_dataset: Mapping[Any, Sequence[Group]],
+    keys: Keys,
+    values: Values,
+    more: Sequence[Sequence[str]] = (),
+) -> str:
+    """Return the table of several data sets, and `more` lines; a dash where one has no line."""
+    lines: dict[tuple[str, ...], dict[Any, list[str]]] = {}
+    for dataset, compared in by_dataset.items():
+        for group in compared:
+            line = lines.setdefault(tuple(name(group) for name in keys.values()), {})
+            line[dataset] = [cell(group, compared) for cell in values.values()]
+    nothing = [NOTHING] * len(values)
+    return markdown(
+        [*keys, *(f"{dataset}: {value}" for dataset in by_dataset for value in values)],
+        [
+            *(
+                [*names, *(cell for name in by_dataset for cell in cells.get(name, nothing))]
+                for names, cells in lines.items()
+            ),
+            *more,
+        ],
+        len(keys),
+    )
 
 
-def beyond_accuracy(columns: Columns, by_dataset: Mapping[Any, Sequence[Group]]) -> str:
-    """Return the table of `columns`, with what accuracy hides at its end."""
-
-    def line(group: Group, compared: Sequence[Group]) -> tuple[Sequence[str], Sequence[str]]:
-        keys, values = columns.line(group, compared)
-        return keys, [*values, beyond_cell(group)]
-
-    values = (*columns.values, "/".join(BEYOND))
-    return Columns(columns.keys, values, line).table(by_dataset)
+def named(label: str) -> Callable[[Group], str]:
+    """Return the key that is a label with the group's note."""
+    return lambda group: group.name(str(group.labels[label]))
 
 
-def beyond_cell(group: Group) -> str:
+def accuracy(group: Group, compared: Sequence[Group]) -> str:
+    """Return the test accuracy in percent."""
+    return group.stat("test_accuracy").percent
+
+
+def mean_of(metric: Metric, digits: int) -> Callable[[Group, Sequence[Group]], str]:
+    """Return the value that is the mean of a metric."""
+    return lambda group, compared: group.mean_text(metric, digits)
+
+
+def beyond(group: Group) -> str:
     """Return the means of `BEYOND` in %, in one cell."""
     means = [group.stat(metric).mean for metric in BEYOND.values()]
     return "/".join(NOTHING if mean is None else f"{100 * mean:.1f}" for mean in means)
@@ -72,23 +66,27 @@ BEYOND = {
     "worst": "test_worst_client",
     "ECE": "test_calibration_error",
 }
+HIDDEN: Values = {"/".join(BEYOND): lambda group, _: beyond(group)}  # what accuracy hides
 HOW_BEYOND = "Means in %: macro-F1, balanced accuracy, worst client, calibration error."
 
 
-def dataset_section(
-    rows: Sequence[Row],
+def side_by_side(
     how: str,
-    columns: Columns,
+    keys: Keys,
+    values: Values,
     picture: Callable[[str, Sequence[Group]], Picture] | None = None,
     stated: Collection[str] = (),
-) -> Section:
-    """Return `how`, tables of all data sets, and a picture of each."""
-    by_dataset = by_label(groups(rows, stated), "dataset")
-    text = f"{how} {seeds_text([group for part in by_dataset.values() for group in part])}"
-    pictures = [picture(str(name), part) for name, part in by_dataset.items()] if picture else []
-    scored = any("accuracy" in heading for heading in columns.values)  # and not only seconds
-    table = beyond_accuracy(columns, by_dataset) if scored else columns.table(by_dataset)
-    return Section((text, table, *pictures))
+) -> Callable[[Sequence[Row]], Section]:
+    """Return what renders rows as `how`, a table of all data sets, and a picture of each."""
+
+    def render(rows: Sequence[Row]) -> Section:
+        by_dataset = by_label(groups(rows, stated), "dataset")
+        text = f"{how} {seeds_text([group for part in by_dataset.values() for group in part])}"
+        pictures = [picture(str(name), g) for name, g in by_dataset.items()] if picture else []
+        scored = HIDDEN if accuracy in values.values() else {}  # and not only seconds
+        return Section((text, beside(by_dataset, keys, {**values, **scored}), *pictures))
+
+    return render
 
 
 def seeds_text(compared: Sequence[Group]) -> str:
