@@ -8,20 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.reading_probe import with_choice
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import data_root
-from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig, defaults, flatten, parse
 from dance_flwr.data.imports.loading import absolute_source
 from dance_flwr.data.prepare import prepare
 from dance_flwr.disk import private_lock
-from dance_flwr.federation.client.client import Client, initial_model, shape_of
-from dance_flwr.federation.client.device import pick_device
+from dance_flwr.federation.client.client import Client, initial_model, open_client, shape_of
 from dance_flwr.federation.server.session import chosen_reading
 from dance_flwr.fingerprint import model_fingerprint
 from dance_flwr.methods.contract import RoundInfo
@@ -29,7 +25,7 @@ from dance_flwr.methods.upload_checks import update_norm
 from dance_flwr.metrics import Report
 from dance_flwr.nn.model import PlainModel
 from dance_flwr_studies.engine.cells import Cell, Experiment, Label, Request, dataset_name
-from dance_flwr_studies.engine.folder import settings_of
+from dance_flwr_studies.engine.folder import changes, settings_of
 from dance_flwr_studies.protocols.attacks.crafted import measure_crafted
 from dance_flwr_studies.protocols.attacks.inference import (
     Values,
@@ -67,21 +63,11 @@ def _cells(request: Request) -> list[Cell]:
 
 def _cell(config: RunConfig) -> Cell:
     """Return a measurement that its labels describe in full; "settings" are non-default keys."""
-    usual = defaults()
     values = flatten(config) | {"data": absolute_source(config.data, data_root(config))}
-    settings = {
-        key: value
-        for key, value in values.items()
-        if value != usual[key] and key not in ("seed", "method")
-    }
-    labels: dict[str, Label] = {
-        "dataset": dataset_name(config.data),
-        "method": config.method,
-        "seed": config.seed,
-    }
-    return Cell(
-        labels | {"settings": json.dumps(settings, sort_keys=True)}, measure=f"{__name__}:measure"
-    )
+    own: dict[str, Label] = {"method": config.method, "seed": config.seed}
+    settings = json.dumps(changes(values, {**defaults(), **own}), sort_keys=True)
+    labels = {"dataset": dataset_name(config.data), **own, "settings": settings}
+    return Cell(labels, measure=f"{__name__}:measure")
 
 
 def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
@@ -106,7 +92,6 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
     config = parse(settings | {"method": str(labels["method"]), "seed": int(labels["seed"])})
     # Fail now, not after the training.
     with_privacy(config, "distributed", next(iter(LEVELS.values())))
-    torch.set_num_threads(config.torch_threads)
     folder = prepare(config).folder
     run = f"attacks-{sha256(json.dumps(dict(labels), sort_keys=True).encode()).hexdigest()[:12]}"
     # Two measurements with these labels would share the folders at the clients.
@@ -124,16 +109,10 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
 
 
 def _clients(folder: Path, config: RunConfig) -> list[Client]:
-    inductive = config.split_mode == "inductive"
-    device = pick_device(config)
-
-    def opened(config: RunConfig) -> list[ClientData]:
-        folders = [folder / f"client-{k}" for k in range(config.clients)]
-        return [ClientData(path, device, inductive, reading_of(config)) for path in folders]
-
-    votes = [data.reading_votes() for data in opened(config)]
+    folders = [folder / f"client-{k}" for k in range(config.clients)]
+    votes = [open_client(path, config).reading_votes() for path in folders]
     config = with_choice(config, chosen_reading(config, votes))
-    return [Client(data, config) for data in opened(config)]
+    return [open_client(path, config) for path in folders]
 
 
 def _clean(folder: Path, run: str) -> None:

@@ -16,8 +16,7 @@ from dance_flwr.data.card import ClientCard
 from dance_flwr.data.digests import write_card
 from dance_flwr.data.graphs.codes import NO_SPLIT, TRAIN, ids_digest
 from dance_flwr.data.graphs.graph import csr_from_pairs
-from dance_flwr.data.text.bank_slice import META
-from dance_flwr.disk import write_json
+from dance_flwr.data.text.bank_slice import BankSlice, save_slice
 from dance_flwr.llm.config import LlmConfig
 from dance_flwr.nn.model import ModelShape
 from dance_flwr.seeding import derive
@@ -74,7 +73,7 @@ def write_client(folder: Path, scale: Scale) -> None:
     """Write the folder of one client: a sparse random graph, random chunks and labels.
 
     n * degree / 2 pairs of nodes are drawn uniformly; equal pairs count once, loops are omitted.
-    Embeddings are random and of unit length, written block by block.
+    Embeddings are random and of unit length, drawn block by block.
     """
     n, rng = scale.nodes, np.random.default_rng(derive(SEED, "growth-graph"))
     for part in ("arrays", "text"):
@@ -94,17 +93,13 @@ def write_client(folder: Path, scale: Scale) -> None:
 
 
 def _write_texts(folder: Path, nodes: int, chunks: int, rng: np.random.Generator) -> None:
-    count, text = nodes * chunks, folder / "text"
-    embeddings = np.lib.format.open_memmap(
-        text / "chunk_embeddings.npy", "w+", np.dtype(np.float16), (count, SHAPE.text_dim)
-    )
+    count = nodes * chunks
+    embeddings = np.empty((count, SHAPE.text_dim), np.float16)
     for first in range(0, count, _ROWS):
         rows = rng.standard_normal((min(_ROWS, count - first), SHAPE.text_dim), np.float32)
         embeddings[first : first + _ROWS] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    embeddings.flush()
-    np.save(text / "chunk_spans.npy", np.zeros((count, 2), np.int32))
-    np.save(text / "chunk_tokens.npy", np.full(count, 64, np.int32))
-    np.save(text / "chunk_ptr.npy", chunks * np.arange(nodes + 1))
+    spans, tokens = np.zeros((count, 2), np.int32), np.full(count, 64, np.int32)
     np.save(folder / "arrays" / "chunk_sha256.npy", np.zeros((count, 32), np.uint8))
     meta = {"encoder": "made up", "weights_sha256": "made up", "dim": SHAPE.text_dim}
-    write_json(text / META, meta | {"texts": nodes, "chunks": count})
+    part = BankSlice(embeddings, spans, tokens, chunks * np.arange(nodes + 1))
+    save_slice(folder / "text", part, meta)

@@ -4,7 +4,7 @@ The predictor is the one that a run deploys, `dance.algorithm.predict`, before a
 Nothing is selected by these numbers: test labels are read at the very end, to report accuracies.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,16 +15,13 @@ import torch
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.client_data.reading_probe import with_choice
-from dance_flwr.config.sections import reading_of
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel
 from dance_flwr.data.graphs.graph import TEST
 from dance_flwr.errors import UserError
 from dance_flwr.evidence.explain import Explainer
-from dance_flwr.federation.client.client import load_at, shape_of
-from dance_flwr.federation.client.device import pick_device
-from dance_flwr.methods import get_spec
+from dance_flwr.federation.client.client import open_client
 from dance_flwr.runs.result import load_model, read_result
 from dance_flwr.seeding import derive, generator
 from dance_flwr_studies.engine.cells import Cell, Experiment, Request
@@ -60,13 +57,16 @@ def faithfulness(
     result = read_result(run_folder)
     state = load_model(run_folder, result["model_fingerprint"])
     config = with_choice(config, result["reading"])
-    torch.set_num_threads(config.torch_threads)
-    settings = (pick_device(config), config.split_mode == "inductive", reading_of(config))
-    folders = [partition_folder / f"client-{client}" for client in range(config.clients)]
-    all_data = [ClientData(folder, *settings) for folder in folders]
+    clients = [
+        open_client(partition_folder / f"client-{client}", config)
+        for client in range(config.clients)
+    ]
+    all_data = [opened.data for opened in clients]
     results = []
     for client, chosen in _sample(all_data, nodes, config.seed).items():
-        model = _model(all_data[client], config, state)
+        clients[client].load(state)
+        model = clients[client].model
+        assert isinstance(model, DanceModel)
         explainer = Explainer(model, all_data[client], DanceConfig.of(config))
         # A stream for each client: its controls do not depend on the nodes of others.
         draw = generator(config.seed, "faithfulness", client=client)
@@ -95,17 +95,6 @@ def _check(configs: Sequence[RunConfig]) -> None:
                 f"faithfulness: expected method 'dance', found {config.method!r}, which selects no "
                 "evidence"
             )
-
-
-def _model(data: ClientData, config: RunConfig, state: Mapping[str, torch.Tensor]) -> DanceModel:
-    model = (
-        get_spec(config.method)
-        .make_client()
-        .build(shape_of(data.text_dim, len(data.card.class_names), config), config)
-    )
-    assert isinstance(model, DanceModel)
-    load_at(data, model.to(data.device), state, config)
-    return model
 
 
 def _sample(all_data: list[ClientData], max_nodes: int, seed: int) -> dict[int, torch.Tensor]:
