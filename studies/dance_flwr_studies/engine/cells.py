@@ -169,7 +169,7 @@ class Experiment:
 
     Attributes
     ----------
-    name : on the command line; title : its heading; question : the paper's claim that it tests
+    title : its heading; question : the paper's claim that it tests
     cells : returns what to run for a request
     render : returns tables and pictures of its rows; rows without a result are among them and must
         not show a number
@@ -182,7 +182,6 @@ class Experiment:
     metrics : heading -> key of the results, of the columns in NAME.csv; empty = none
     """
 
-    name: str
     title: str
     question: str
     cells: Callable[[Request], list[Cell]]

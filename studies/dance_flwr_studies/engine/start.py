@@ -74,6 +74,11 @@ def start(
         check_folder(study.root, "--out")
     else:
         check_out(study.grids)
+    if options.get("ratios") and not experiment.by_ratio:
+        raise UserError(
+            f"--ratios: expected an experiment with cells for each ratio, found {name}; omit it, "
+            "or use --set condensation-ratio=VALUE"
+        )
     cells = experiment.cells(_request(experiment, options, pairs))
     # Tables could not tell such cells apart.
     check_labels(cells)
@@ -108,12 +113,7 @@ def start(
 def _request(experiment: Experiment, options: Mapping[str, Any], pairs: Sequence[str]) -> Request:
     methods = tuple(options.get("methods") or experiment.methods)
     METHODS.check(methods)
-    seeds, ratios = options.get("seeds"), tuple(dict.fromkeys(options.get("ratios") or ()))
-    if ratios and not experiment.by_ratio:
-        raise UserError(
-            f"--ratios: expected an experiment with cells for each ratio, found {experiment.name}; "
-            "omit it, or use --set condensation-ratio=VALUE"
-        )
+    seeds = options.get("seeds")
     return Request(
         # Each once: a repeated name would give two cells the same labels.
         datasets=tuple(dict.fromkeys(options.get("datasets") or experiment.datasets)),
@@ -121,7 +121,7 @@ def _request(experiment: Experiment, options: Mapping[str, Any], pairs: Sequence
         seeds=tuple(dict.fromkeys(experiment.seeds if seeds is None else seeds)),
         rounds=options.get("rounds"),
         overrides=read_values([], pairs),
-        ratios=ratios,
+        ratios=tuple(dict.fromkeys(options.get("ratios") or ())),
     )
 
 

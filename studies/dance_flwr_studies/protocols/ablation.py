@@ -107,7 +107,6 @@ def _gained(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
 
 
 ABLATION = Experiment(
-    name="ablation",
     title="Ablation",
     question="Removing node condensation (NC), text condensation (TC) or topology reconstruction "
     "(TGR) lowers the accuracy on every data set, node condensation most (the paper's ablation "
@@ -126,7 +125,6 @@ ABLATION = Experiment(
     verdict=of_datasets(_lowered, _PART_KEYS),
 )
 REFRESH = Experiment(
-    name="refresh-study",
     title="Refresh study",
     question="Refreshing core and text in every round beats Static-DANCE by 6.1 on Cora and 4.4 on "
     "CiteSeer; refreshing one of them recovers a part (the paper's refresh study).",

@@ -62,7 +62,6 @@ def _later(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
 
 
 EXPERIMENT = Experiment(
-    name="convergence",
     title="Convergence",
     question="DANCE reaches competitive accuracy in earlier rounds than the others (the paper's "
     "convergence figure).",

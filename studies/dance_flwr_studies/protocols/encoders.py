@@ -116,7 +116,6 @@ def _gain(mine: Group, base: Group) -> Group:
 
 
 EXPERIMENT = Experiment(
-    name="encoders",
     title="Encoders",
     question="A stronger sentence encoder helps, and DANCE as much as the others: not a claim of "
     "the paper.",

@@ -86,7 +86,6 @@ def _stable(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
 
 
 EXPERIMENT = Experiment(
-    name="hyper",
     title="Hyper-parameters",
     question="Accuracy is stable over wide ranges of evidence budgets, mix, alpha and beta (the "
     "paper's hyper-parameter figures).",

@@ -239,7 +239,6 @@ def _kilobytes_up(row: Row) -> float:
 
 
 EXPERIMENT = Experiment(
-    name="main-table",
     title="Main table",
     question="DANCE has the best or second-best accuracy on every data set, also at small "
     "condensation ratios (the paper's main table).",

@@ -272,7 +272,6 @@ def _descriptive(found: Mapping[str, Group], variant: str) -> str:
 
 
 EXPERIMENT = Experiment(
-    name="primary",
     title="Primary comparisons",
     question="What the core, the reading and personal models are worth: not a claim of the paper.",
     cells=_cells,

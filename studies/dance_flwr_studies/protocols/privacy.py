@@ -86,7 +86,6 @@ def _kept(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
 
 
 EXPERIMENT = Experiment(
-    name="privacy",
     title="Privacy and utility",
     question="DANCE keeps its accuracy under moderate noise on condensed features (the paper's "
     "privacy figure).",

@@ -46,16 +46,13 @@ def _beside(label: str, dataset: str, compared: Sequence[Group]) -> Iterator[Exp
 
 
 def _experiment(
-    names: tuple[str, str], question: str, how: str, label: str, points: Sequence[Point]
+    title: str, question: str, how: str, label: str, points: Sequence[Point]
 ) -> Experiment:
-    name, title = names
-
     def gain(group: Group, compared: Sequence[Group]) -> str:
         reference = find(compared, **{label: group.labels[label]}, method=REFERENCE)
         return gain_text(group, reference)
 
     return Experiment(
-        name=name,
         title=title,
         question=question,
         cells=lambda request: point_cells(request, points, request.methods),
@@ -70,7 +67,7 @@ def _experiment(
 
 
 CLIENTS = _experiment(
-    ("clients", "Number of clients"),
+    "Number of clients",
     "DANCE stays stable and competitive as the number of clients grows (the paper's scaling "
     "figure).",
     "Clients are Louvain communities of one graph.",
@@ -78,14 +75,14 @@ CLIENTS = _experiment(
     COUNTS,
 )
 BACKBONE = _experiment(
-    ("backbone", "Backbones"),
+    "Backbones",
     "DANCE is robust to the graph backbone (an appendix of the paper, which prints no numbers).",
     "Settings are those of the main table and were not tuned per backbone.",
     "backbone",
     BACKBONES,
 )
 NON_IID = _experiment(
-    ("non-iid", "Non-IID data"),
+    "Non-IID data",
     "DANCE is robust to Non-IID clients (question 3 of the paper, which prints no numbers).",
     "Communities (louvain, metis) keep edges and skew labels a little; label-dirichlet skews "
     "labels by its concentration, the lower the more; random does neither and cuts most edges.",

@@ -112,7 +112,6 @@ def _slower(dataset: str, compared: Sequence[Group]) -> Iterator[Expected]:
 
 
 EXPERIMENT = Experiment(
-    name="runtime",
     title="Runtime",
     question="DANCE takes less training time than conventional federated baselines (the paper's "
     "runtime figure).",

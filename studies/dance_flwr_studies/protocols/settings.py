@@ -56,7 +56,6 @@ def _gain(group: Group, compared: Sequence[Group]) -> str:
 
 
 EXPERIMENT = Experiment(
-    name="settings",
     title="The paper's rules",
     question="Which extension closes the distance between the paper's rules and the default: not a "
     "claim of the paper.",

@@ -133,7 +133,6 @@ def _draw(regimes: Mapping[str, Places], figure: Any) -> None:
 
 
 EXPERIMENT = Experiment(
-    name="texts",
     title="A budget of texts",
     question="How accurate is a model that was trained on a few texts: not a claim of the paper.",
     cells=_cells,

@@ -146,7 +146,6 @@ def share_of_tokens(row: Row) -> float | None:
 
 
 EXPERIMENT = Experiment(
-    name="tokens",
     title="Tokens",
     question="DANCE handles a small, budgeted part of the text, and takes 33.42 % fewer tokens "
     "than baselines (the paper's compactness and efficiency claims).",

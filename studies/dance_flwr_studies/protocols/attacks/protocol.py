@@ -229,7 +229,6 @@ def _plain(client: Client) -> PlainModel:
 
 
 EXPERIMENT = Experiment(
-    name="attacks",
     title="Attacks",
     question=(
         "What the server can infer about a client's training nodes and labels from what it "

@@ -212,7 +212,6 @@ def _exponent(bound: str, sizes: Sequence[float]) -> float:
 
 
 EXPERIMENT = Experiment(
-    name="complexity",
     title="Complexity",
     question=(
         "A client round takes O(n log n + Kq) time and O(n + Kq) space; text condensation is O(K) "

@@ -134,7 +134,6 @@ def cells(request: Request) -> list[Cell]:
 
 
 EXPERIMENT = Experiment(
-    name="faithfulness",
     title="Faithfulness of evidence packs",
     question=(
         "Keeping only the selected chunks largely preserves the prediction, and removing them "

@@ -13,7 +13,6 @@ def cells(request):
 
 
 EXPERIMENT = Experiment(
-    name="toy-experiment",
     title="Toy",
     question="Does a plug-in run?",
     cells=cells,
