@@ -1,6 +1,6 @@
 """The paper's claim of 33.42 % fewer tokens: what it may mean, and a verdict for each rival."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
@@ -38,27 +38,25 @@ class Verdict:
     Attributes
     ----------
     seeds : that both have
-    tokens, theirs : means over these seeds; None without a seed
+    tokens, theirs : means over these seeds
     gain : mean difference of the accuracies, DANCE's minus the rival's
     counted_by : names of tokenisers
     """
 
-    seeds: int = 0
-    tokens: float | None = None
-    theirs: float | None = None
-    gain: float | None = None
-    counted_by: tuple[str, ...] = ()
+    seeds: int
+    tokens: float
+    theirs: float
+    gain: float
+    counted_by: Sequence[str]
 
     @property
-    def change(self) -> float | None:
+    def change(self) -> float:
         """DANCE's tokens over the rival's, minus 1."""
-        return None if self.tokens is None or not self.theirs else self.tokens / self.theirs - 1
+        return self.tokens / self.theirs - 1
 
     @property
     def text(self) -> str:
-        """Return "holds", "fails" with the reason, or that there is no run to judge."""
-        if self.change is None or self.gain is None:
-            return NO_RUN
+        """Return "holds", "fails" with the reason, or that the two cannot be compared."""
         # Counts of two tokenisers are in different units.
         if len(self.counted_by) != 1:
             return f"{NO_RUN} with one tokeniser"
@@ -70,23 +68,20 @@ class Verdict:
         return f"{FAILS}: {', '.join(reasons)}" if reasons else HOLDS
 
 
-def judge(dance: Sequence[Row], rival: Sequence[Row]) -> Verdict:
-    """Return the verdict over the seeds that both have with tokens of a language model."""
+def judge(dance: Sequence[Row], rival: Sequence[Row]) -> Verdict | None:
+    """Return the verdict over the seeds that both have; None without one."""
     mine, theirs = ({row.labels["seed"]: row for row in side} for side in (dance, rival))
     pairs = [(mine[seed], theirs[seed]) for seed in mine if seed in theirs]
     if not pairs:
-        return Verdict()
-    sides = tuple(zip(*pairs, strict=True))
-    tokens = [fmean(llm_total(row) or 0.0 for row in side) for side in sides]
-    ledgers = [row.result["tokens"]["llm"] for side in sides for row in side]
+        return None
+    rows = [row for pair in pairs for row in pair]
+    names = {name for row in rows for name in row.result["tokens"]["llm"].get("tokenisers", ())}
     return Verdict(
-        seeds=len(pairs),
-        tokens=tokens[0],
-        theirs=tokens[1],
-        gain=fmean(a.result["test_accuracy"] - b.result["test_accuracy"] for a, b in pairs),
-        counted_by=tuple(
-            sorted({name for ledger in ledgers for name in ledger.get("tokenisers", ())})
-        ),
+        len(pairs),
+        fmean(llm_total(row) or 0.0 for row, _ in pairs),
+        fmean(llm_total(row) or 0.0 for _, row in pairs),
+        fmean(a.result["test_accuracy"] - b.result["test_accuracy"] for a, b in pairs),
+        sorted(names),
     )
 
 
@@ -110,33 +105,35 @@ def claims(compared: Sequence[Group], beside: Sequence[Row]) -> list[str]:
     lines, unrecorded = [], list[str]()
     for name in asking_methods():
         verdict = judge(dance, _rows_of(name, compared, beside))
-        if verdict.text == NO_RUN:
+        if verdict is None:
             unrecorded.append(name)
             continue
-        line = [name, _number(verdict.tokens), _number(verdict.theirs), _percent(verdict.change)]
-        line.append(NOTHING if verdict.gain is None else f"{100 * verdict.gain:+.2f}")
-        lines.append([*line, str(verdict.seeds) if verdict.seeds else NOTHING, verdict.text])
+        numbers = [_number(verdict.tokens), _number(verdict.theirs), _percent(verdict.change)]
+        lines.append(
+            [name, *numbers, f"{100 * verdict.gain:+.2f}", str(verdict.seeds), verdict.text]
+        )
     table = [markdown(headings, lines)] if lines else []
     return table + ([f"Rivals with {NO_RUN}: {', '.join(unrecorded)}."] if unrecorded else [])
 
 
-def claim_verdict(parts: Iterable[tuple[Sequence[Group], Sequence[Row]]]) -> str:
+def claim_verdict(parts: Mapping[str, tuple[Sequence[Group], Sequence[Row]]]) -> str:
     """Return in Markdown whether the claim holds against every rival that it can be tested with.
 
     Parameters
     ----------
-    parts : groups of a data set, and the rows of other experiments beside them
+    parts : by data set its groups, and the rows of other experiments beside them
     """
-    found = {
-        name: judge(_summarising(compared), _rows_of(name, compared, beside)).text
-        for compared, beside in parts
+    known = {
+        f"against {name} on {dataset}": found.text
+        for dataset, (compared, beside) in parts.items()
         for name in asking_methods()
+        if (found := judge(_summarising(compared), _rows_of(name, compared, beside)))
+        and not found.text.startswith(NO_RUN)
     }
-    known = {name: text for name, text in found.items() if not text.startswith(NO_RUN)}
     if not known:
         return f"**{verdicts.UNTESTED}**: {NO_RUN} of a rival that asks a language model."
     word = verdicts.HOLDS if set(known.values()) == {HOLDS} else verdicts.FAILS
-    return f"**{word}**: {'; '.join(f'against {name} it {text}' for name, text in known.items())}."
+    return f"**{word}**: {'; '.join(f'{name} it {text}' for name, text in known.items())}."
 
 
 def readings(compared: Sequence[Group], beside: Sequence[Row]) -> list[str]:

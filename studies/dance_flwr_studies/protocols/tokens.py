@@ -151,7 +151,7 @@ EXPERIMENT = Experiment(
     "than baselines (the paper's compactness and efficiency claims).",
     cells=_cells,
     render=_render,
-    verdict=lambda rows: claim_verdict(_by_dataset(rows).values()),
+    verdict=lambda rows: claim_verdict(_by_dataset(rows)),
     metrics={},
     reads=_READS,
 )
