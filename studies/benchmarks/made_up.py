@@ -15,6 +15,7 @@ seed.
 
 import argparse
 import resource
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dance_flwr.config.paths import check_out
 from dance_flwr.config.text import read_values
 from dance_flwr.config.tree import parse
 from dance_flwr.data.client_folder import check, write_partition
@@ -32,6 +34,7 @@ from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
 from dance_flwr.data.partition import PartitionSpec, make_partition, manifest
 from dance_flwr.data.text.bank import BankStats
 from dance_flwr.data.text.bank_slice import BankSlice
+from dance_flwr.errors import UserError
 
 CLASSES = 20
 COMMUNITY = 250  # mean nodes of a community
@@ -212,6 +215,12 @@ def make_clients(
     nodes : of all clients together
     dim : width of the embeddings
     """
+    check_out(folder / "manifest.json", "folder")
+    if found := sorted(path.name for path in folder.glob("*")):
+        raise UserError(
+            f"{folder}: expected a folder that is new or empty, found {found[-1]} in it; choose "
+            "another folder, or delete this one"
+        )
     graph = make_graph(nodes, clients, seed, edges_per_node)
     spec = PartitionSpec("by-column", clients, seed, 1.0, 0.6, 0.2, 0.2)
     partition = make_partition(graph, spec)
@@ -283,6 +292,14 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=384, help="width of the embeddings")
     parser.add_argument("--run", nargs="*", metavar="KEY=VALUE", help="train on the folders")
     options = parser.parse_args()
+    try:
+        measured(options)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+def measured(options: argparse.Namespace) -> None:
+    """Do what was asked, and print what it took."""
     start = time.perf_counter()
     if options.run is None:
         content = make_clients(

@@ -1,5 +1,6 @@
 """The made-up federation: folders that open as those of real data, the same for a seed."""
 
+import subprocess
 import sys
 
 import numpy as np
@@ -48,6 +49,24 @@ def test_a_seed_decides_every_file(folder, tmp_path):
         own = (folder / name).read_bytes()
         assert (tmp_path / "again" / name).read_bytes() == own
         assert (tmp_path / "other" / name).read_bytes() != own
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["FOLDER"], "FOLDER: expected a folder that is new or empty, found manifest.json in it; "),
+        (["FOLDER/manifest.json"], "FOLDER/manifest.json: expected a folder, found a file; "),
+        (["FOLDER", "--run", "round=3"], "unknown key 'round': did you mean 'rounds'?"),
+        (["FOLDER/none", "--run"], "FOLDER/none/manifest.json"),
+    ],
+)
+def test_a_mistake_is_one_line(folder, words, answer):
+    program = PROJECT / "studies" / "benchmarks" / "made_up.py"
+    command = [sys.executable, program, *(word.replace("FOLDER", str(folder)) for word in words)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode != 0 and not done.stdout, done
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ") and answer.replace("FOLDER", str(folder)) in line
 
 
 def test_a_federation_runs_on_it(folder, tmp_path):

@@ -257,6 +257,17 @@ def test_an_updated_export_keeps_other_cells_and_replaces_its_own(tmp_path):
     )
 
 
+def test_commands_of_merged_exports_are_in_the_order_in_which_they_were_run(tmp_path):
+    """Each once; a repeated one moves behind those of the file."""
+    file, cells = tmp_path / "rows.jsonl", cells_of("ablation", seeds=(0,))
+    for name, commands in (("a", "12"), ("b", "3"), ("c", "245")):
+        study = Study(tmp_path / name)
+        for command in commands:
+            study.remember("ablation", command, cells)
+        export_into(study.root, file, print, update=True)
+    assert load_rows(file).commands["ablation"] == ["1", "3", "2", "4", "5"]
+
+
 def older_rows(tmp_path, method, key):
     """Rows of two versions in one file: seeds 3 and 4 were made before `key` existed."""
     file, first, second = (
