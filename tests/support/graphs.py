@@ -12,6 +12,8 @@ _WORDS = {
 }
 WORDS = {name: words.split() for name, words in _WORDS.items()}
 
+CLASSES = tuple(sorted(WORDS))
+
 TEXT_DIM = 64  # of the encoder in `small_encoder`
 
 # DANCE_TEST_DEVICE=cuda makes runs of the suite use the first CUDA device.
@@ -48,8 +50,8 @@ def sentences(rng: np.random.Generator, words: list[str], count: int) -> str:
     return " ".join(" ".join(rng.choice(words, 7)).capitalize() + "." for _ in range(count))
 
 
-def text_graph(name, ids, texts, labels, pairs, split=None):
-    """A `TextGraph` in the three classes of WORDS; `labels` are class numbers, -1 = unknown."""
+def text_graph(name, ids, texts, labels, pairs, split=None, names=CLASSES):
+    """A `TextGraph`, by default in the classes of WORDS; `labels` are numbers, -1 = unknown."""
     from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
 
     ends = np.array(pairs, np.int64).reshape(-1, 2)
@@ -59,7 +61,7 @@ def text_graph(name, ids, texts, labels, pairs, split=None):
         ids=np.array(ids),
         texts=list(texts),
         labels=np.array(labels, np.int64),
-        class_names=tuple(sorted(WORDS)),
+        class_names=names,
         indptr=indptr,
         indices=indices,
         split=np.zeros(len(ids), np.uint8) if split is None else np.array(split, np.uint8),

@@ -15,9 +15,10 @@ SPEC = PartitionSpec("louvain", 3, 0, 1.0, 0.6, 0.2, 0.2)
 
 def make_graph(n: int, pairs, labels=None, classes: int = 3) -> TextGraph:
     labels = np.arange(n) % classes if labels is None else labels
-    graph = text_graph("toy", [f"n{i}" for i in range(n)], ["t"] * n, labels, list(pairs))
     names = tuple(f"c{k}" for k in range(classes))
-    return replace(graph, class_names=names, provenance={"made": "here"})
+    ids, pairs = [f"n{i}" for i in range(n)], list(pairs)
+    graph = text_graph("toy", ids, ["t"] * n, labels, pairs, names=names)
+    return replace(graph, provenance={"made": "here"})
 
 
 def cliques(count: int, size: int) -> TextGraph:

@@ -265,20 +265,17 @@ def test_a_partitioner_that_leaves_a_client_empty_is_refused(monkeypatch):
 
 SCRIPT = """
 import sys
+from dataclasses import replace
 import numpy as np
-from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
-from dance_flwr.data.partition import PartitionSpec, make_partition, manifest
+from dance_flwr.data.partition import make_partition, manifest
+from support.partitions import SPEC, make_graph
 rng = np.random.default_rng(0)
-n = 600
-source, target = rng.integers(0, n, 2400), rng.integers(0, n, 2400)
+source, target = rng.integers(0, 600, 2400), rng.integers(0, 600, 2400)
 near = rng.random(2400) < 0.8
 target = np.where(near, source // 30 * 30 + target % 30, target)
-indptr, indices = csr_from_pairs(source, target, n)
-ids, labels = np.array([f"n{i}" for i in range(n)]), np.arange(n) // 30 % 4
-split = np.zeros(n, np.uint8)
-graph = TextGraph("toy", ids, ["t"] * n, labels, tuple("abcd"), indptr, indices, split)
+graph = make_graph(600, zip(source, target), np.arange(600) // 30 % 4, 4)
 for method in sys.argv[1:]:
-    spec = PartitionSpec(method, 7, 3, 1.0, 0.6, 0.2, 0.2)
+    spec = replace(SPEC, method=method, clients=7, seed=3)
     print(manifest(graph, make_partition(graph, spec))["sha256"])
 assert "torch" not in sys.modules, "partitioning needs no torch"
 """
@@ -291,7 +288,7 @@ def test_neither_hash_seed_nor_threads_decide():
         said = os.environ | {
             "PYTHONHASHSEED": hash_seed,
             "OMP_NUM_THREADS": threads,
-            "PYTHONPATH": str(PROJECT),
+            "PYTHONPATH": f"{PROJECT}:{PROJECT / 'tests'}",
         }
         done = subprocess.run(
             [sys.executable, "-c", SCRIPT, *methods], env=said, capture_output=True, text=True
