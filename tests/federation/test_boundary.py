@@ -12,18 +12,7 @@ import urllib3.util.connection  # noqa: F401  # its first import binds a socket 
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from support.asking import first_training
 from support.audit import Audit
-from support.boundary import (
-    ADDED,
-    CALIBRATION,
-    DOWN,
-    UP,
-    Boundary,
-    allowed,
-    entries,
-    keys_of,
-    leaks,
-    watch,
-)
+from support.boundary import Boundary, allowed, keys_of, leaks, watch
 from support.boundary import traced as traced
 from support.boundary import watched as watched
 from support.graphs import EVERY_ROUND, TEXT_DIM, WORDS, knowledge_graph
@@ -69,42 +58,9 @@ def whitelist(dance):
     return allowed(dance.config)
 
 
-def test_every_method_has_a_whitelist():
-    assert list(ADDED) == list(METHODS.builtin)
-
-
 @pytest.mark.parametrize("method", METHODS.builtin, scope="class")
 class TestBoundary(Boundary):
     """Of the methods of this package."""
-
-
-@pytest.mark.parametrize(
-    ("keys", "added"),
-    [
-        ({"strategy": "fedprox"}, entries(DOWN, "train", config=("proximal-mu",))),
-        (
-            {
-                **{"privacy_dp": "central", "privacy_clipping": "adaptive"},
-                **{"privacy_noise_multiplier": 4.0, "privacy_epsilon": 500.0},
-            },
-            entries(UP, "train", metrics=("unclipped",)),
-        ),
-        # One step per tensor, as 4 bytes each: no more than the update itself says.
-        ({"upload_precision": "int8"}, entries(UP, "train", scales=("steps",))),
-        ({"upload_precision": "float16"}, set()),
-        ({"ema_decay": 0.5}, set()),
-    ],
-    ids=["fedprox", "adaptive-clipping", "int8", "float16", "average"],
-)
-def test_a_setting_adds_its_own_key_and_no_other(reference, keys, added):
-    finished = reference(method="fedavg-full", rounds=2, **keys)
-    seen = set().union(*map(keys_of, finished.messages))
-    expected = allowed(finished.config) | added
-    # Under differential privacy nobody sends sums of probabilities, or validates between rounds.
-    if "privacy_dp" in keys:
-        of_start = [e for e in expected if e[1] == "train" and e[-1].startswith("val")]
-        expected = {e for e in expected - {*of_start} if e[-1] not in CALIBRATION}
-    assert seen == expected
 
 
 @pytest.fixture(scope="module")
