@@ -8,16 +8,16 @@ holds of its own; pages of mapped files come back to the system when it needs th
 """
 
 import argparse
-import json
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+from dance_flwr_studies.protocols.complexity.growth import in_fresh_process, peak_memory
 from made_up import make_clients, run_clients
 
 from dance_flwr.api.bundle import Bundle, export
 from dance_flwr.api.prediction_table import predict
+from dance_flwr.data.card import read_card
 
 BAR_BYTES = 4e9
 
@@ -26,29 +26,22 @@ def main() -> int:
     """Prepare what is missing, predict in a process of its own, and print what it took."""
     options = _options()
     bundle, client = options.folder / "bundle", options.folder / "client-0"
-    if options.measured:
-        return _measure(bundle, client, options.evidence)
     if not client.is_dir():
         make_clients(options.folder, options.nodes, 1, 0)
     if not bundle.is_dir():
         run = options.folder / "run"
         run_clients(options.folder, run, {"rounds": 1, "clients": 1, "dance.batch-nodes": 256})
         export(run, bundle, client)
-    command = [sys.executable, __file__, str(options.folder), "--measured"]
-    command += ["--evidence"] if options.evidence else []
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    figures = json.loads(done.stdout.splitlines()[-1])
+    nodes, seconds, peak = in_fresh_process(_measure, bundle, client, options.evidence)
     print(
-        f"{figures['nodes']:,} nodes in {figures['seconds']:.0f} s, "
-        f"{figures['nodes'] / figures['seconds']:,.0f} nodes/s, peak {figures['bytes'] / 1e9:.2f} "
-        f"GB of anonymous memory; at most {BAR_BYTES / 1e9:g}"
+        f"{nodes:,} nodes in {seconds:.0f} s, {nodes / seconds:,.0f} nodes/s, peak "
+        f"{peak / 1e9:.2f} GB of anonymous memory; at most {BAR_BYTES / 1e9:g}"
     )
-    return int(figures["bytes"] > BAR_BYTES)
+    return int(peak > BAR_BYTES)
 
 
-def _measure(bundle: Path, client: Path, evidence: bool) -> int:
-    from dance_flwr_studies.protocols.complexity.growth import peak_memory
-
+def _measure(bundle: Path, client: Path, evidence: bool) -> tuple[int, float, int]:
+    """Return the nodes, the seconds and the peak bytes of a prediction."""
     table, lines = bundle.parent / "predictions.parquet", bundle.parent / "evidence.jsonl"
     for old in (table, lines):
         old.unlink(missing_ok=True)
@@ -56,9 +49,7 @@ def _measure(bundle: Path, client: Path, evidence: bool) -> int:
     with peak_memory() as most:
         predict(opened, str(client), table, lines if evidence else None)
     seconds = time.perf_counter() - start
-    nodes = json.loads((client / "client.json").read_text("utf-8"))["num_nodes"]
-    print(json.dumps({"nodes": nodes, "seconds": seconds, "bytes": most[0]}))
-    return 0
+    return read_card(client).num_nodes, seconds, most[0]
 
 
 def _options() -> argparse.Namespace:
@@ -66,7 +57,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("folder", type=Path, help="new, or of an earlier call")
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--evidence", action="store_true", help="write evidence of every node, too")
-    parser.add_argument("--measured", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

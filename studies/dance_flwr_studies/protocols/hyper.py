@@ -1,8 +1,8 @@
 """Hyper-parameters: evidence budgets, chunk-context mix, and the weights of self-expression."""
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
-from dance_flwr.config.options import Value
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr_studies.engine.cells import Experiment, Label, Row, Section
 from dance_flwr_studies.protocols.variants import Point, find, point_cells
@@ -31,23 +31,24 @@ HOW = (
 
 
 def _points() -> list[Point]:
-    grid: list[Point] = []
-    for one in HOP1:
-        for two in HOP2:
-            settings: dict[str, Value] = {"dance.hop1-budget": one, "dance.hop2-budget": two}
-            # The ratio of the defaults, 8 candidates for a budget of 2; a pool is never empty.
-            settings["dance.hop2-pool"] = max(4 * two, 1)
-            grid.append(({"part": "budgets", "hop1": one, "hop2": two}, settings))
-    grid += [({"part": "mix", "mix": mix}, {"dance.mix": mix}) for mix in MIX]
-    grid += [
+    # Pools in the ratio of the defaults, 8 candidates for a budget of 2, and never empty.
+    budgets: list[Point] = [
         (
-            {"part": "alpha-beta", "alpha": alpha, "beta": beta},
-            {"dance.alpha": alpha, "dance.beta": beta},
+            {"part": "budgets", "hop1": one, "hop2": two},
+            {
+                "dance.hop1-budget": one,
+                "dance.hop2-budget": two,
+                "dance.hop2-pool": max(4 * two, 1),
+            },
         )
-        for alpha in ALPHA
-        for beta in BETA
+        for one, two in product(HOP1, HOP2)
     ]
-    return grid
+    mixes: list[Point] = [({"part": "mix", "mix": mix}, {"dance.mix": mix}) for mix in MIX]
+    weights: list[Point] = [
+        ({"part": "alpha-beta", "alpha": a, "beta": b}, {"dance.alpha": a, "dance.beta": b})
+        for a, b in product(ALPHA, BETA)
+    ]
+    return budgets + mixes + weights
 
 
 def _render(rows: Sequence[Row]) -> Section:

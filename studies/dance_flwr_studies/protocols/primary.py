@@ -26,10 +26,9 @@ from dance_flwr_studies.protocols.variants import BY_SITE, RATIO
 from dance_flwr_studies.reports.sections import HOW_BEYOND, beyond
 from dance_flwr_studies.reports.significance import (
     LEVEL,
-    Corrected,
     PairedTest,
+    corrected,
     corrected_test,
-    holm,
     paired_test,
     split_ratio,
 )
@@ -209,31 +208,25 @@ def shown(differences: Sequence[float], ratio: float, tests: int = len(QUESTIONS
 
 
 def _questions(places: Mapping[Place, Mapping[str, Group]]) -> str:
-    answers = []
+    tests: dict[str, PairedTest] = {}
+    ends: dict[str, list[str]] = {}
     for question in QUESTIONS:
         if values := _differences(question, places):
             ratio = split_ratio(places[question.cells[0]][question.of])
-            if test := corrected_test(values, ratio):
-                answers.append((question, values, ratio, test))
+            if found := corrected_test(values, ratio):
+                tests[question.text] = PairedTest(stat_of(values, len(values)), found)
+                ends[question.text] = [_signs(values), f"{100 * shown(values, ratio):.2f}"]
     lines = []
-    adjusted = holm([test.p for *_, test in answers])
-    for (question, values, ratio, test), p in zip(answers, adjusted, strict=True):
-        assert p is not None
-        interval = PairedTest(stat_of(values, len(values)), test).interval_text
-        line = [question.text, interval, _signs(values)]
-        line += [f"{p:.3f}" if p >= 0.001 else "< 0.001", f"{100 * shown(values, ratio):.2f}"]
-        lines.append([*line, _word(fmean(values), test, p)])
+    for text, test in corrected(tests).items():
+        signs, least = ends[text]
+        p = f"{test.p_holm:.3f}" if (test.p_holm or 0.0) >= 0.001 else "< 0.001"
+        word = test.verdict.replace("equivalent", "equivalent within 1 point") or "not shown"
+        lines.append([text, test.interval_text, signs, p, least, word])
     return markdown(["question", "difference", "seeds above 0", "p", "shows", ""], lines)
 
 
 def _signs(values: Sequence[float]) -> str:
     return f"{sum(value > 0 for value in values)} of {len(values)}"
-
-
-def _word(mean: float, test: Corrected, p: float) -> str:
-    if p < LEVEL:
-        return "**ahead**" if mean > 0 else "**behind**"
-    return "*equivalent within 1 point*" if test.p_equivalent < LEVEL else "not shown"
 
 
 def _render(rows: Sequence[Row]) -> Section:

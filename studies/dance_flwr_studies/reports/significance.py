@@ -112,23 +112,18 @@ class PairedTest:
 
     @property
     def verdict(self) -> str:
-        """Return in words which method is better, whether the two are equivalent, or neither."""
-        if self.difference.mean is None:
-            return NOTHING
-        if self.test is None:
-            return "undecided" if self.difference.mean else "equal"
-        close = self.test.p_equivalent < LEVEL
+        """Return which method is better, or that the two are equivalent; "" for neither."""
+        mean, test = self.difference.mean, self.test
+        if mean is None or test is None:
+            return ""
         if self.is_significant:
-            side = "ahead" if self.difference.mean > 0 else "behind"
-            return f"{side}, equivalent within 1 point" if close else side
-        return "equivalent within 1 point" if close else "undecided"
+            return "**ahead**" if mean > 0 else "**behind**"
+        return "*equivalent*" if test.p_equivalent < LEVEL else ""
 
     @property
     def text(self) -> str:
         """Return "difference [interval] verdict"; a dash where there is no difference."""
-        emphasis = {"ahead": " **ahead**", "behind": " **behind**", "equivalent": " *equivalent*"}
-        first = self.verdict.partition(" ")[0].rstrip(",")
-        return f"{self.interval_text}{emphasis.get(first, '')}"
+        return f"{self.interval_text} {self.verdict}".rstrip()
 
     @property
     def interval_text(self) -> str:

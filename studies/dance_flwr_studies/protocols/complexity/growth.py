@@ -92,9 +92,9 @@ def measure(labels: Mapping[str, Label]) -> dict[str, Any]:
     scales = [replace(series.base, **{series.key: size}) for size in sizes]
     with tempfile.TemporaryDirectory(prefix="dance-flwr-growth-") as place:
         folders = [Path(place) / str(i) for i in range(len(sizes))]
-        _in_fresh_process(prepare_clients, scales, folders)
+        in_fresh_process(prepare_clients, scales, folders)
         costs = [
-            _in_fresh_process(cost_of, scale, folder)
+            in_fresh_process(cost_of, scale, folder)
             for scale, folder in zip(scales, folders, strict=True)
         ]
     return {
@@ -218,7 +218,8 @@ def peak_memory() -> Iterator[list[int]]:
         thread.join()
 
 
-def _in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
+def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what the function returns in a process of its own, which ends."""
     # Spawned: a fork would begin with the memory of this process.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
