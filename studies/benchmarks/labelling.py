@@ -19,11 +19,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from dance_flwr_studies.engine.cells import base_values
+from dance_flwr_studies.engine.cells import Row, base_values
 from dance_flwr_studies.protocols.primary import READS, SEEDS, VARIANTS
-from dance_flwr_studies.protocols.variants import BY_SITE
-from dance_flwr_studies.reports.significance import PairedTest, corrected_test
-from dance_flwr_studies.reports.tables import markdown, stat_of
+from dance_flwr_studies.protocols.variants import BY_SITE, find
+from dance_flwr_studies.reports.sections import accuracy, beside, named
+from dance_flwr_studies.reports.significance import paired_test
+from dance_flwr_studies.reports.tables import Group, by_label, groups
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
@@ -37,7 +38,6 @@ from dance_flwr.data.prepare import prepare
 CLIENTS = 5
 Nodes = NDArray[np.int64]
 Keys = Mapping[str, Value]
-Row = dict[str, str | int | float]
 
 
 def _coverage(graph: TextGraph, pool: Nodes, count: int, seed: int, keys: Keys) -> Nodes:
@@ -103,46 +103,41 @@ def measure(data: str, seed: int, texts: int, rounds: int, rules: Sequence[str])
         with TemporaryDirectory() as out:
             config = {**kept, **reading, "seed": seed}
             result = federate(graphs, config, method=method, out=f"{out}/run", progress=False)
-        rows.append(
-            {"data": name, "seed": seed, "rule": rule}
-            | {"accuracy": result.test_accuracy, "macro-F1": result.test_macro_f1}
-            | {"classes": len(np.unique(found))}
+        row = Row(
+            "labelling",
+            {"dataset": name, "seed": seed, "rule": rule},
+            # Of the labelled nodes; the corrected test takes the shares of the split.
+            config={"test-ratio": 0.2, "train-ratio": 0.6},
+            result={
+                "test_accuracy": result.test_accuracy,
+                "macro-F1": result.test_macro_f1,
+                "classes": len(np.unique(found)),
+            },
         )
-        print(json.dumps(rows[-1]), flush=True)
+        rows.append(row)
+        print(json.dumps({**row.labels, **row.result}), flush=True)
     return rows
 
 
 def tables(rows: Sequence[Row]) -> str:
     """Return means by rule and data set, and the differences of coverage from the others."""
-    parts = []
-    for data in dict.fromkeys(str(row["data"]) for row in rows):
-        mine = [row for row in rows if row["data"] == data]
-        rules = dict.fromkeys(str(row["rule"]) for row in mine)
-        lines = []
-        for rule in rules:
-            of_rule = [row for row in mine if row["rule"] == rule]
-            stats = [
-                stat_of([float(row[metric]) for row in of_rule], len(of_rule)).text(2, scale)
-                for metric, scale in (("accuracy", 100), ("macro-F1", 100), ("classes", 1))
-            ]
-            lines.append([rule, *stats, _difference(mine, rule)])
-        headings = [data, "accuracy %", "macro-F1 %", "classes found", "coverage minus it, points"]
-        parts.append(markdown(headings, lines))
-    return "\n\n".join(parts)
+    values = {
+        "accuracy %": accuracy,
+        "macro-F1 %": lambda group, _: group.stat("macro-F1").percent,
+        "classes found": lambda group, _: group.stat("classes").text(),
+        "coverage minus it, points": _difference,
+    }
+    return beside(by_label(groups(rows), "dataset"), {"rule": named("rule")}, values)
 
 
-def _difference(rows: Sequence[Row], rule: str) -> str:
-    def by_seed(of: str) -> dict[int, float]:
-        return {int(row["seed"]): float(row["accuracy"]) for row in rows if row["rule"] == of}
-
-    mine, other = by_seed("coverage"), by_seed(rule)
-    values = [mine[seed] - other[seed] for seed in sorted(mine.keys() & other.keys())]
-    # 20 % test nodes, chosen from 60 % training nodes.
-    test = corrected_test(values, 1 / 3)
-    if rule == "coverage" or test is None:
+def _difference(group: Group, compared: Sequence[Group]) -> str:
+    coverage = find(compared, rule="coverage")
+    if coverage is None or coverage is group:
         return ""
-    ahead, stat = sum(value > 0 for value in values), stat_of(values, len(values))
-    return f"{PairedTest(stat, test).interval_text}, {ahead} of {len(values)} seeds"
+    mine, other = (side.by_seed("test_accuracy") for side in (coverage, group))
+    signs = [mine[seed] > other[seed] for seed in mine.keys() & other.keys()]
+    test = paired_test(coverage, group)
+    return f"{test.interval_text}, {sum(signs)} of {len(signs)} seeds"
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from itertools import product
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -96,18 +97,6 @@ def unbounded() -> Iterator[None]:
         checks._MAX_RATIO = ratio
 
 
-def lines(options: argparse.Namespace) -> Iterator[tuple[str, float, list[tuple[float, int]]]]:
-    """Yield a strategy, a scale, and what `accuracy` returns by seed."""
-    fixed = {"data": options.data, "rounds": options.rounds}
-    for strategy in options.strategies:
-        free = strategy == "unbounded"
-        known = {"strategy": "fedavg" if free else strategy, **fixed}
-        for scale in options.scales:
-            with unbounded() if free else nullcontext():
-                runs = [accuracy(known | {"seed": seed}, scale) for seed in options.seeds]
-            yield strategy, scale, runs
-
-
 def longest(values: Mapping[str, Any], name: str) -> tuple[float, float]:
     """Return how long honest updates are, to the median of their round and to their own past."""
     ratios = [0.0, 0.0]
@@ -152,7 +141,12 @@ def main() -> None:
                 print(f"{method:18s} {ratios[0]:9.2f} {ratios[1]:7.2f}  {setting}", flush=True)
         return
     print(f"{'strategy':14s} {'s':>4s} {'accuracy %':>12s} {'refused':>7s}  seeds")
-    for strategy, scale, runs in lines(options):
+    fixed = {"data": options.data, "rounds": options.rounds}
+    for strategy, scale in product(options.strategies, options.scales):
+        free = strategy == "unbounded"
+        known = {"strategy": "fedavg" if free else strategy, **fixed}
+        with unbounded() if free else nullcontext():
+            runs = [accuracy(known | {"seed": seed}, scale) for seed in options.seeds]
         values = [value for value, _ in runs]
         deviation = statistics.stdev(values) if len(values) > 1 else 0.0
         each = " ".join(f"{value:.1f}" for value in values)

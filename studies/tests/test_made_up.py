@@ -80,7 +80,8 @@ def test_the_rules_of_labelling_are_compared(tiny, capsys):
     from labelling import RULES, measure, tables
 
     rows = [row for seed in (5, 6) for row in measure(str(tiny), seed, 10, 1, list(RULES))]
-    assert [row["rule"] for row in rows] == 2 * [*RULES]
-    assert all(0 <= row["accuracy"] <= 1 and 1 <= row["classes"] <= 3 for row in rows)
+    assert [row.labels["rule"] for row in rows] == 2 * [*RULES]
+    results = [row.result for row in rows]
+    assert all(0 <= r["test_accuracy"] <= 1 and 1 <= r["classes"] <= 3 for r in results)
     lines = tables(rows).splitlines()
     assert len(lines) == 2 + len(RULES) and "of 2 seeds" in lines[3]

@@ -8,13 +8,11 @@ After a change of a table or a text, write them with
 
 import re
 import shutil
-import subprocess
 import tomllib
 
 import pytest
 from dance_flwr_studies import EXPERIMENTS
-from dance_flwr_studies.engine.cells import Row
-from dance_flwr_studies.engine.rows import Rows, load_rows
+from dance_flwr_studies.engine.rows import load_rows
 from dance_flwr_studies.reports.report import insert, write_report
 from support.project import PROJECT
 
@@ -106,7 +104,7 @@ def test_the_table_of_the_readme_is_that_of_the_primary_page():
 
 
 def test_every_row_is_of_a_commit_that_is_named(rows):
-    """That its code is the rows' is checked by studies/benchmarks/row_commits.py."""
+    """That its code is the rows' is checked by the command of the page."""
     commits = tomllib.loads((FOLDER / "commits.toml").read_text())
     every = [row for table in rows.by_experiment.values() for row in table if row.result]
     assert {row.result["provenance"] for row in every} == commits.keys()
@@ -124,24 +122,3 @@ def test_the_readme_quotes_the_paper_as_the_main_table_does():
     assert f"The paper reports {cora} on Cora and {citeseer} on CiteSeer" in readme
     assert f"Its FedAvg has {fedavg}" in readme
     assert f"{float(cora) - float(fedavg):+.1f} there" in readme
-
-
-def test_a_commit_is_asked_for_its_own_code(monkeypatch, capsys, tmp_path):
-    """With one made-up row, of the last commit and then of another code."""
-    git = ["git", "rev-parse", "--verify", "HEAD"]
-    done = subprocess.run(git, cwd=PROJECT, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip("no history of the repository")
-    monkeypatch.syspath_prepend(PROJECT / "studies" / "benchmarks")
-    import row_commits
-
-    commit = done.stdout.strip()
-    code = row_commits.provenance_of(commit)
-    made = Rows({"ablation": [Row("ablation", {}, result={"provenance": code})]}, {})
-    monkeypatch.setattr(row_commits, "load_rows", lambda file: made)
-    monkeypatch.setattr(row_commits, "REPRODUCTION", tmp_path)
-    monkeypatch.setattr(row_commits, "provenance_of", lambda commit: code)
-    for named, wrong in ((code, 0), ("0" * 16, 1)):
-        (tmp_path / "commits.toml").write_text(f'"{named}" = "{commit}"\n')
-        assert row_commits.main() == wrong
-        assert ": ablation" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """The grid: run missing cells in worker processes, and continue when one fails."""
 
 import multiprocessing
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -64,14 +65,9 @@ def with_absolute_data(cell: Cell) -> Cell:
 
 def check_labels(cells: Sequence[Cell]) -> None:
     """Check that no two cells of an experiment carry the same labels."""
-    seen: set[str] = set()
-    for cell in cells:
-        key = label_key(cell.labels)
-        if key in seen:
-            raise UserError(
-                f"experiment: expected cells with distinct labels, found {dict(cell.labels)} twice"
-            )
-        seen.add(key)
+    counts = Counter(label_key(cell.labels) for cell in cells)
+    if twice := [key for key, count in counts.items() if count > 1]:
+        raise UserError(f"experiment: expected cells with distinct labels, found {twice[0]} twice")
 
 
 def run_grid(study: Study, cells: Sequence[Cell], jobs: int, again: bool, log: Log) -> Outcome:

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -184,33 +185,27 @@ def facts(partition: Path, run: str) -> dict[str, Any]:
         `condensed_labels` (classes) in its state.npz
     "train_per_class" : labelled training nodes
     """
+    core, train = [], []
     # By number: as text, client-10 comes before client-2.
-    folders = sorted(partition.glob("client-*"), key=lambda path: int(path.name.partition("-")[2]))
-    return {
-        "core_per_class": [_core_per_class(folder, run) for folder in folders],
-        "train_per_class": [_train_per_class(folder) for folder in folders],
-    }
+    for folder in sorted(partition.glob("client-*"), key=lambda p: int(p.name.partition("-")[2])):
+        labels, split = (np.load(folder / "arrays" / f"{name}.npy") for name in ("labels", "split"))
+        names = read_card(folder).class_names
+        train.append(_per_class(names, labels[(split == TRAIN) & (labels >= 0)]))
+        condensed = _condensed_labels(folder / "runs" / run / "state.npz", labels)
+        core.append(None if condensed is None else _per_class(names, condensed))
+    return {"core_per_class": core, "train_per_class": train}
 
 
-def _core_per_class(folder: Path, run: str) -> dict[str, int] | None:
-    path = folder / "runs" / run / "state.npz"
+def _condensed_labels(path: Path, labels: NDArray[Any]) -> NDArray[Any] | None:
     if not path.is_file():
         return None
     with np.load(path) as state:
         if "condensed_labels" in state:
-            return _per_class(folder, state["condensed_labels"])
-        if "core" in state:
-            return _per_class(folder, np.load(folder / "arrays" / "labels.npy")[state["core"]])
-    return None
+            return np.asarray(state["condensed_labels"])
+        return np.asarray(labels[state["core"]]) if "core" in state else None
 
 
-def _train_per_class(folder: Path) -> dict[str, int]:
-    labels, split = (np.load(folder / "arrays" / f"{name}.npy") for name in ("labels", "split"))
-    return _per_class(folder, labels[(split == TRAIN) & (labels >= 0)])
-
-
-def _per_class(folder: Path, labels: NDArray[Any]) -> dict[str, int]:
-    names = read_card(folder).class_names
+def _per_class(names: Sequence[str], labels: NDArray[Any]) -> dict[str, int]:
     counts = {name: int((labels == number).sum()) for number, name in enumerate(names)}
     unknown = int((labels < 0).sum())
     return counts | ({"": unknown} if unknown else {})
