@@ -15,7 +15,7 @@ from support.audit import Audit
 from support.boundary import Boundary, allowed, keys_of, leaks, watch
 from support.boundary import traced as traced
 from support.boundary import watched as watched
-from support.graphs import EVERY_ROUND, TEXT_DIM, WORDS, knowledge_graph
+from support.graphs import EVERY_ROUND, TEXT_DIM, knowledge_graph
 from support.planted import BELOW_PYTHON, LEAKS, in_training
 from support.project import PROJECT
 from support.searching import secrets_of
@@ -26,7 +26,6 @@ from dance_flwr.config.paths import data_root
 from dance_flwr.config.plugins import BACKBONES, METHODS
 from dance_flwr.config.tree import RunConfig
 from dance_flwr.data.graphs.folder import read_folder, write_folder
-from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.messages import config_of
 from docs.tables import what_leaves
@@ -101,23 +100,6 @@ def test_the_scale_of_the_weights_of_edges_stays(relations):
             assert {k: v for k, v in metrics.items() if not k.startswith(timed)} == {
                 k: v for k, v in others.items() if not k.startswith(timed)
             }
-
-
-@pytest.mark.parametrize(("precision", "dtype"), [("int8", torch.int8), ("float16", torch.float16)])
-def test_a_rounded_update_has_exactly_the_names_and_shapes_of_the_model(
-    reference, precision, dtype
-):
-    finished = reference(method="fedavg-full", rounds=2, upload_precision=precision)
-    shape = shape_of(TEXT_DIM, len(WORDS), finished.config)
-    expected = {
-        name: (tuple(t.shape), dtype)
-        for name, t in initial_model(shape, finished.config).state_dict().items()
-    }
-    for reply in finished.replies("train"):
-        arrays = reply.content.array_records["arrays"].to_torch_state_dict()
-        assert {name: (tuple(t.shape), t.dtype) for name, t in arrays.items()} == expected
-        scales = reply.content.array_records.get("scales", {})
-        assert [array.shape for array in scales.values()] == [(len(expected),)] * len(scales)
 
 
 def planted(dance, secrets, kind):

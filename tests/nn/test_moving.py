@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from support.card import CARD, Card, on_card
+from support.card import CARD, counting, on_card
 from torch import Tensor
 
 from dance_flwr.nn.moving import HOST, moved
@@ -22,12 +22,12 @@ def test_a_structure_of_all_types_moves_there_and_back_in_one_copy_each():
         "b": [torch.tensor(2.5).double(), torch.zeros(0, 4), torch.arange(6).view(2, 3).T],
         "c": csr(torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.ones(3), (2, 3)),
     }
-    with Card() as card:
+    with counting() as counts:
         values = moved(values, HOST)
-        card.counts.waits.clear()
+        counts.waits.clear()
         there = moved(values, CARD)
         back = moved(there, HOST)
-    assert sum(card.counts.waits.values()) == 2 and not card.counts.mixed
+    assert sum(counts.waits.values()) == 2 and not counts.mixed
     assert on_card(there["a"].mask) and not on_card(back["a"].mask)
     assert back["a"].rest[1:] == (7, None)
     for one, other in (
@@ -45,9 +45,9 @@ def test_sums_on_the_card_are_those_of_the_host_in_a_fixed_order(width):
     values, index = torch.randn(40, *width, generator=draws), torch.randint(9, (40,))
     ptr = torch.tensor([0, 5, 5, 21, 40])
     expected = sums_at(values, index, 11), sums_of_rows(values, ptr)
-    with Card() as card:
+    with counting() as counts:
         place = moved((values.to(CARD), index.to(CARD), ptr.to(CARD)), CARD)
-        card.counts.waits.clear()
+        counts.waits.clear()
         found = sums_at(*place[:2], 11), sums_of_rows(place[0], place[2])
     torch.testing.assert_close(found, expected)
-    assert not card.counts.unordered and not card.counts.waits
+    assert not counts.unordered and not counts.waits

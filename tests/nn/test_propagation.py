@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.card import Card
+from support.card import counting
 
 from dance_flwr.nn import propagation
 from dance_flwr.nn.propagation import propagated
@@ -25,11 +25,11 @@ def test_a_product_is_the_dense_one_on_a_card_in_a_fixed_order(
         patch.setattr(propagation, "_MAX_GATHERED", gathered)
         for product in (propagated, lambda _, x: dense @ x):
             x = torch.arange(columns * 5.0).view(columns, 5).requires_grad_()
-            with Card() if on_card else nullcontext() as card:
+            with counting() if on_card else nullcontext() as counts:
                 for _ in range(2):  # the second time by what was kept of the first
                     y = product(step, x)
                     y.square().sum().backward()
             found.append((y.detach(), x.grad))
-            assert not on_card or not card.counts.unordered
+            assert not on_card or not counts.unordered
     for own, expected in zip(*found, strict=True):
         torch.testing.assert_close(own, expected)

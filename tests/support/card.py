@@ -1,8 +1,8 @@
 """A graphics card that is made up: what a client would launch there and wait for, counted on a CPU.
 
 The card is `torch.device("cpu:0")`, the host `torch.device("cpu")`: torch computes the same on both
-and holds them for different devices. Within `Card()` a tensor is of one or the other, as it would
-be of CUDA or of the host, and the modes count what CUDA would do:
+and holds them for different devices. While it is `counting`, a tensor is of one or the other, as it
+would be of CUDA or of the host, and the modes count what CUDA would do:
 
 - a launch: an operation on the card that is no view and allocates no memory alone;
 - a wait: an operation after which the host knows a value or a size of the card, or a copy between
@@ -19,7 +19,7 @@ scans.
 
 import sys
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import contextmanager
 from traceback import extract_stack
 from unittest.mock import patch
 
@@ -86,38 +86,33 @@ def _at(name):
     return f"{name} {' < '.join(reversed(lines[-2:]))}"
 
 
-class Card:
-    """Count while a client computes on the card; `with Card() as card: ...`, then `card.counts`."""
+@contextmanager
+def counting():
+    """Yield the `Counts` of what a client computes on the card meanwhile."""
+    counts = Counts()
+    # An epoch lasts from the removal of old gradients to the end of the step of Adam.
+    forget, step, from_numpy = training._forget_gradients, training._adam_step, torch.from_numpy
 
-    def __enter__(self):
-        self.counts, self._stack = Counts(), ExitStack()
-        # An epoch lasts from the removal of old gradients to the end of the step of Adam.
-        forget, step, from_numpy = training._forget_gradients, training._adam_step, torch.from_numpy
+    def begin(parameters):
+        counts.in_epoch = True
+        counts.epochs += 1
+        forget(parameters)
 
-        def begin(parameters):
-            self.counts.in_epoch = True
-            self.counts.epochs += 1
-            forget(parameters)
+    def end(*arguments):
+        try:
+            return step(*arguments)
+        finally:
+            counts.in_epoch = False
 
-        def end(*arguments):
-            try:
-                return step(*arguments)
-            finally:
-                self.counts.in_epoch = False
-
-        for context in (
-            _Functions(self.counts),
-            _Operations(self.counts),
-            patch.object(training, "_forget_gradients", begin),
-            patch.object(training, "_adam_step", end),
-            # Not told to modes, and of the host.
-            patch.object(torch, "from_numpy", lambda array: _mark(from_numpy(array), False)),
-        ):
-            self._stack.enter_context(context)
-        return self
-
-    def __exit__(self, *error):
-        return self._stack.__exit__(*error)
+    with (
+        _Functions(counts),
+        _Operations(counts),
+        patch.object(training, "_forget_gradients", begin),
+        patch.object(training, "_adam_step", end),
+        # Not told to modes, and of the host.
+        patch.object(torch, "from_numpy", lambda array: _mark(from_numpy(array), False)),
+    ):
+        yield counts
 
 
 # Memory -> whether it is of the card. A parameter is another object than the tensor that it is made

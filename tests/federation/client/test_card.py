@@ -4,7 +4,7 @@ from collections import Counter
 from unittest.mock import patch
 
 import pytest
-from support.card import CARD, Card, forget_caches
+from support.card import CARD, counting, forget_caches
 
 import client_app
 from dance_flwr.dance import passes
@@ -30,14 +30,14 @@ class CountingApp:
 
     def __call__(self, message, context):
         kind = message.metadata.message_type.partition(".")[0]
-        with patch.object(handlers, "pick_device", lambda *_: CARD), Card() as card:
+        with patch.object(handlers, "pick_device", lambda *_: CARD), counting() as counts:
             reply = self.app(message, context)
-        self.all.append(card.counts)
+        self.all.append(counts)
         if message.has_content() and kind in ("train", "evaluate"):
             settings = messages.config_of(message)
             if not settings.get(keys.FINAL, False) and keys.ROUND in settings:
                 key = settings[keys.ROUND], kind, message.metadata.dst_node_id
-                self.counts[key] = card.counts
+                self.counts[key] = counts
         return reply
 
 
