@@ -238,12 +238,8 @@ class FederationConfig:
         ge=0,
         lt=1,
     )
-    # Why an error feedback (decision 14): the error of a round is at most half a step, and the
-    # sum of what was sent is that of the updates.
     upload_precision: str = option(
-        FLOAT32,
-        "type of uploaded updates; the next update corrects the rounding",
-        choices=(FLOAT32, FLOAT16, INT8),
+        FLOAT32, "type of uploaded updates", choices=(FLOAT32, FLOAT16, INT8)
     )
     # Why off (decision 30): no regime shows that a mixture gains or loses, and it costs a training.
     personal: str = option(

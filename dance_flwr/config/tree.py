@@ -19,7 +19,6 @@ from dance_flwr.config.plugins import METHODS, Registry
 from dance_flwr.config.sections import (
     AUTO,
     FLOAT32,
-    INT8,
     DataConfig,
     FederationConfig,
     MethodConfig,
@@ -286,14 +285,9 @@ def _privacy_checks(config: RunConfig, sampled: int) -> list[tuple[bool, str]]:
             " a sum of rounded parts does not have the noise that epsilon is computed for",
         ),
         (
-            rounded and central and fraction < 1,
-            "upload-precision: expected float32 under privacy.dp = central with client-fraction "
-            f"{fraction:g}, found {precision}; what a client keeps depends on the rounds it was "
-            "drawn for, which epsilon assumes independent",
-        ),
-        (
-            precision == INT8 and central and masked,
-            "upload-precision: expected float32 or float16 under privacy.dp = central with secure "
-            "aggregation, found int8; a step would be as large as a clipped update",
+            rounded and central and masked,
+            "upload-precision: expected float32 under privacy.dp = central with secure "
+            f"aggregation, found {precision}; rounded to the levels of the sum, an update may be "
+            "longer than privacy.clipping-norm",
         ),
     ]

@@ -59,18 +59,17 @@ class ClientState:
         return self.turn - 1 if self.moves else 0
 
     def arrays(self) -> Arrays:
-        """Return the arrays that a file stores, one per field."""
-        numbers = {name: np.array(value) for name, value in vars(self).items() if name != "core"}
-        return {"core": self.core.cpu().numpy(), **numbers}
+        """Return the arrays that a file stores: the core, and the other fields in their order."""
+        *numbers, core = vars(self).values()
+        # One array, as each costs a header and a checksum in every round.
+        return {"core": core.cpu().numpy(), "numbers": np.array(numbers, np.int64)}
 
     @classmethod
     def from_arrays(cls, tensors: Mapping[str, Tensor]) -> Self:
         """Rebuild the object from its `arrays`, as tensors; a KeyError names a missing one."""
-        fresh = vars(cls())
-        return cls(
-            **{name: type(value)(tensors[name]) for name, value in fresh.items() if name != "core"},
-            core=tensors["core"],
-        )
+        *numbers, moves = tensors["numbers"].tolist()
+        fields = dict(zip(vars(cls()), [*numbers, bool(moves), tensors["core"]], strict=True))
+        return cls(**fields)
 
 
 def due(last_round: int, every: int, round_: int) -> bool:

@@ -28,13 +28,11 @@ def levels_for(clients: int) -> int:
     return int(2 ** (31 - max(clients, 1).bit_length()))
 
 
-def to_steps(update: Vector, levels: int, *, toward_zero: bool = False) -> Integers:
-    """Return an update in steps of 2 / q, rounded to the nearest or towards zero."""
-    steps = update * (levels / 2)
-    # Why (decision 14): nearest and not stochastic, which has up to twice the error; towards zero
-    # where an upload was clipped, so that no entry grows.
-    whole: Integers = (np.trunc(steps) if toward_zero else np.rint(steps)).astype(np.int64)
-    return whole
+def to_steps(update: Vector, levels: int) -> Integers:
+    """Return an update in steps of 2 / q, rounded to the nearest."""
+    # Why (decision 14): nearest and not stochastic, which has up to twice the error.
+    steps: Integers = np.rint(update * (levels / 2)).astype(np.int64)
+    return steps
 
 
 def to_grid(vector: Vector, levels: int) -> Vector:

@@ -41,7 +41,9 @@ def dropout(values: Tensor, rate: float, training: bool) -> Tensor:
     # Eight bytes per draw, of all 64 bits.
     drawn = torch.empty(*rows, -(-width // 8), dtype=torch.int64, device=values.device)
     mask = drawn.random_(_LOWEST, None).view(torch.uint8)[..., :width].to(values.dtype)
-    return values * mask.ge_(below).mul_(_BYTE / (_BYTE - below))
+    mask.ge_(below).mul_(_BYTE / (_BYTE - below))
+    # Inputs, the widest, need no gradient: the mask becomes the result, in its memory.
+    return values * mask if values.requires_grad else mask.mul_(values)
 
 
 Operators = Sequence[Tensor]

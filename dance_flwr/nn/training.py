@@ -84,8 +84,6 @@ def _adam_step(
     states = [
         (p, p.grad, *m) for p, m in zip(parameters, moments, strict=True) if p.grad is not None
     ]
-    if not states:
-        return
     moved, gradients, means, squares, steps = map(list, zip(*states, strict=True))
     torch._foreach_add_(steps, 1)
     torch._fused_adam_(

@@ -134,7 +134,7 @@ def test_a_lost_state_is_a_fresh_one_with_a_warning(data, run_config, caplog, na
     assert (state.core_round, state.turn, state.round) == (3, 1, 3)
 
 
-LACKING = {"queue_ptr", "hop1_ptr", "text_round"}
+LACKING = {"queue_ptr", "hop1_ptr", "numbers"}
 
 
 def drop_an_array(path):

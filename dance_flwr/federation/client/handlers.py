@@ -41,6 +41,7 @@ from dance_flwr.federation.client.device import claim, device_label, memory_rati
 from dance_flwr.federation.client.run_files import keep_calibration, keep_final
 from dance_flwr.federation.node_config import client_number, run_config_of
 from dance_flwr.federation.secagg.client import demands_masks, refusing_once, task_of
+from dance_flwr.federation.secagg.sums import options_of
 from dance_flwr.federation.wire import keys, messages
 from dance_flwr.federation.wire.tensors import state_of
 from dance_flwr.methods.contract import RoundInfo
@@ -208,11 +209,12 @@ def _train(message: Message, client: Client, context: Context, budget: Budget) -
         upload, unclipped = mechanism.protect(upload, start)
     if client.config.privacy.withholds_numbers:
         report = Report()  # every number is 0
-    if client.config.upload_precision == FLOAT32:
+    # A masked sum has levels of its own, to which its clients round.
+    if client.config.upload_precision == FLOAT32 or options_of(message):
         return messages.train_reply(message, upload, client.weight, report, unclipped, validated)
     from dance_flwr.federation.client.uploads import rounded_upload
 
-    sent = rounded_upload(upload, start, message, client)
+    sent = rounded_upload(upload, start, client.config, config.get(keys.CLIPPING_NORM, 0.0))
     reply = messages.train_reply(message, sent.tensors, client.weight, report, unclipped, validated)
     return messages.with_scales(reply, sent.scales)
 

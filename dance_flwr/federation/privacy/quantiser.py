@@ -1,13 +1,4 @@
-"""Model updates in few bits, with error feedback.
-
-A client sends Q(y) instead of its update D, and keeps the loss for the next round:
-
-    y_t = D_t + e_(t-1),   sent_t = Q(y_t),   e_t = y_t - sent_t,   e_0 = 0
-
-so that sum_t sent_t = sum_t D_t - e_T: the loss of all rounds together is one residual (Seide et
-al. 2014; Karimireddy et al. 2019). With error feedback Q need not be unbiased. It rounds to the
-nearest value, with at most half the error of stochastic rounding, and is deterministic.
-"""
+"""Model updates in few bits: Q(D), the change of a model rounded to float16 or int8."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,7 +52,7 @@ def quantise(
     scales, steps = _scales(update), {}
     for (name, y), scale in zip(update.items(), scales.double().tolist(), strict=True):
         z = y / scale if scale > 0 else torch.zeros_like(y)  # of a finite scale: y is finite too
-        # Why (decision 14): not stochastic, as error feedback removes the bias.
+        # Why (decision 14): nearest and not stochastic, which has up to twice the error.
         z = z.trunc_() if toward_zero else z.round_()
         steps[name] = z.clamp_(-STEPS, STEPS).to(torch.int8)
     return Quantised(steps, scales)

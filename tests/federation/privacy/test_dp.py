@@ -231,7 +231,7 @@ def test_the_noise_on_a_sum_grows_with_the_root_of_the_number_of_weights(weights
 
 @pytest.mark.parametrize("precision", ["float16", "int8"])
 def test_what_a_client_rounds_is_no_longer_than_the_norm(run, precision):
-    """Under central noise, residual included: the server has nothing left to clip."""
+    """Under central noise: the server has nothing left to clip."""
     from dance_flwr.federation.privacy.quantiser import Quantised, dequantise
     from dance_flwr.federation.wire import messages
 

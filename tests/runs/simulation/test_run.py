@@ -49,7 +49,7 @@ def packs_written(finished, client=0):
 
 
 def state(finished, client=0):
-    return saved(finished.store(client).folder / "state.npz")
+    return vars(finished.store(client).load(torch.device("cpu")))
 
 
 def test_result_has_exactly_the_schema(dance):
