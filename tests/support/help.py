@@ -1,22 +1,25 @@
-"""What `dance-flwr ... --help` imports."""
+"""What a command imports."""
 
 import json
 import subprocess
 import sys
 
+# The command itself, and then what it imported, as the last line of standard error.
+CODE = """
+import json, sys
+before = {*sys.modules}
+from dance_flwr.cli.main import main
+sys.argv[0] = "dance-flwr"
+try:
+    main()
+finally:
+    print(json.dumps(sorted({*sys.modules} - before)), file=sys.stderr)
+"""
+
 
 def modules_of_help(words):
     """Return the modules that are imported to print this help."""
-    code = (
-        "import json, sys\n"
-        "before = set(sys.modules)\n"
-        "from dance_flwr.cli.main import main\n"
-        "sys.argv = ['dance-flwr', *sys.argv[1:]]\n"
-        "try:\n    main()\nexcept SystemExit as end:\n    code = end.code\n"
-        "print(json.dumps([code, sorted(set(sys.modules) - before)]))\n"
-    )
-    command = [sys.executable, "-c", code, *words.split()]
+    command = [sys.executable, "-c", CODE, *words.split()]
     done = subprocess.run(command, capture_output=True, text=True)
-    ended, modules = json.loads(done.stdout.splitlines()[-1])
-    assert ended == 0, done.stderr
-    return modules
+    assert not done.returncode, done.stderr
+    return json.loads(done.stderr.splitlines()[-1])
