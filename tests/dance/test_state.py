@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from support.killing import Killed
+from support.models import equal
 
 from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.paths import STATE
@@ -35,10 +36,6 @@ def train(data, config, round_, run="run"):
         torch.manual_seed(round_)
         Dance().train(model, data, config, RoundInfo(run, round_, "m"))
     return model.state_dict()
-
-
-def equal(left, right):
-    return all(torch.equal(left[name], right[name]) for name in left)
 
 
 def names(data, run="run"):

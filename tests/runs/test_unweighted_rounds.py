@@ -8,10 +8,12 @@ import pytest
 import torch
 from support.edge_cases import Draft
 from support.killing import Killed, asks, same
+from support.models import equal
 
 import client_app
 from dance_flwr.data.graphs.graph import TEST, TRAIN
 from dance_flwr.federation.flower import SECAGG_CONFIGS, SecAggKey, SecAggStage
+from dance_flwr.federation.wire.messages import config_of, model_of
 from dance_flwr.runs.checkpoint import Checkpoint
 from dance_flwr.runs.result import load_model, read_history
 from dance_flwr.runs.run import read_status
@@ -60,15 +62,12 @@ def test_a_round_without_weights_is_skipped_and_the_run_goes_on(run, data, caplo
             before = [r.val_accuracy for r in rows if r.round == row.round - 1]
             assert not before or row.val_accuracy in (None, *before)
     assert skipped == [t for t, clients in drawn(finished).items() if 0 not in clients]
-    models = {
-        message.content.config_records["config"]["server-round"]: message.content.array_records[
-            "arrays"
-        ].to_torch_state_dict()
+    sent = {
+        config_of(message)["server-round"]: model_of(message)
         for message in finished.messages
         if message.metadata.message_type == "train" and not message.metadata.src_node_id
     }
-    for t in {*skipped} - {ROUNDS}:
-        assert all(torch.equal(models[t][name], models[t + 1][name]) for name in models[t])
+    assert all(equal(sent[t], sent[t + 1]) for t in {*skipped} - {ROUNDS})
     assert all(torch.isfinite(tensor).all() for tensor in load_model(finished.folder).values())
     shown = cli("status", finished.folder).out
     assert (

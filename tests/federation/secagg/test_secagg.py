@@ -11,6 +11,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from scipy import stats
 from support.altered import unlike
 from support.graphs import TEXT_DIM
+from support.models import equal
 
 import client_app
 from dance_flwr.config.plugins import METHODS
@@ -80,9 +81,7 @@ def secure(run):
 
 
 def test_masks_change_no_bit_of_the_model_nor_any_count(plain, secure):
-    left, right = load_model(plain.folder), load_model(secure.folder)
-    assert left.keys() == right.keys()
-    assert all(torch.equal(left[name], right[name]) for name in left)
+    assert equal(load_model(plain.folder), load_model(secure.folder))
     for name in (
         "test_accuracy",
         "val_accuracy",
