@@ -217,7 +217,9 @@ class Comparison:
         if abs(difference) <= self.half_width:
             return f"no difference that {self.nodes:,} test nodes can show ({interval})"
         side = "better" if difference > 0 else "worse"
-        return f"{self.method} is {side} than {self.other} ({interval})"
+        names = "the first run", "the other"
+        first, second = (self.method, self.other) if self.method != self.other else names
+        return f"{first} is {side} than {second} ({interval})"
 
 
 def compare_runs(run: Path, other: Path) -> Comparison:

@@ -197,18 +197,16 @@ def _against(folder: Path, other: Path) -> str:
 
 def _what_left(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield what each client sent, by the run's record of messages, and what stayed local."""
-    from textwrap import wrap
-
     from dance_flwr.data.card import read_texts
     from dance_flwr.runs.privacy_report import sent as contents
     from dance_flwr.runs.result import sum_by_key
-    from dance_flwr.terminal import size
+    from dance_flwr.terminal import size, wrapped
 
     sent = sum_by_key([row["bytes_up"] for row in result["history"]])
     sizes = list(dict.fromkeys(size(count) for count in sorted(sent.values()))) or ["0 B"]
     span = sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
     left = f"left        each client: {span} of {', '.join(contents(result))}"
-    yield from wrap(left, 110, subsequent_indent=" " * 12, break_on_hyphens=False)
+    yield wrapped(left, " " * 12, 110)
     folders = Path(result["partition_dir"]).glob("client-*")  # a run of this command has one
     every = [text for folder in folders for text in read_texts(folder)]
     texts = f"{counted(len(every), 'text')} ({size(sum(len(t.encode()) for t in every))})"

@@ -14,7 +14,7 @@ from dance_flwr.data.card import read_card
 from dance_flwr.data.checks import check_classes
 from dance_flwr.data.text.bank_slice import META, read_meta
 from dance_flwr.data.text.chunking import CHUNKER_VERSION
-from dance_flwr.errors import DataError, UserError
+from dance_flwr.errors import DataError, UserError, reason_of
 from dance_flwr.fingerprint import PROTOCOL
 
 FORMAT = 1
@@ -120,7 +120,7 @@ def read_agreement(path: Path) -> Agreement:
     except FileNotFoundError:
         raise UserError(f"expected the agreed file {path}, found none; {_AGAIN}") from None
     except (OSError, ValueError) as error:  # ValueError: not TOML, or not UTF-8
-        raise UserError(f"{path}: expected TOML, found {error}; {_AGAIN}") from None
+        raise UserError(f"{path}: expected TOML, found {reason_of(error)}; {_AGAIN}") from None
     if content.get("format") != FORMAT:
         raise UserError(
             f"{path}: expected format = {FORMAT}, found {content.get('format')!r}; "

@@ -557,7 +557,7 @@ def check_device(node: Node) -> str:
     if device.type == "cpu":
         why = f"no CUDA device that torch {torch.__version__} can use"
         why = "as named" if name == "cpu" else why
-        return f"CPU, {torch.get_num_threads()} threads; {why}"
+        return f"CPU, {counted(torch.get_num_threads(), 'thread')}; {why}"
     free, total = torch.cuda.mem_get_info(device)
     label = device_label(device)
     if free < _WARN_BYTES:

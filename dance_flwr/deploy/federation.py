@@ -10,10 +10,11 @@ import json
 import os
 import re
 import shutil
+import socket
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -176,6 +177,13 @@ class Federation:
             "superlink": (superlink, self.address),
             "gate": (gate, f"127.0.0.1:{port}"),
         }
+        # Before anything starts: a second server would write over the log of the first.
+        for name, (_, address) in commands.items():
+            with suppress(OSError), socket.create_connection(parse_address(address), 1):
+                raise UserError(
+                    f"{address}: expected a free port for the {name}, found a program that listens "
+                    "there; stop it if it is an earlier `dance-flwr deploy serve`"
+                )
         # The server's key of checkpoints belongs to the federation.
         os.environ.setdefault("DANCE_FLWR_HOME", str(self.folder / "data"))
         os.umask(0o077)

@@ -81,7 +81,7 @@ class Subject:
     labels : [n] int64, -1 = unknown
     stored : packs of this model that the run kept; None = it kept none
     home : default folder of the page; None = there is none
-    verification : result of verifying the evidence
+    verify : verifies the evidence
     """
 
     client: Client
@@ -93,7 +93,12 @@ class Subject:
     labels: NDArray[np.int64]
     stored: Packs | None
     home: Path | None
-    verification: Verification
+    verify: Callable[[], Verification]
+
+    @cached_property
+    def verification(self) -> Verification:
+        """Result of verifying the evidence, which may take minutes."""
+        return self.verify()
 
     @cached_property
     def ids(self) -> list[str]:
@@ -122,7 +127,7 @@ class Subject:
 
 @contextmanager
 def open_run(run: Path, number: int, client_folder: Path | None, log: Log) -> Iterator[Subject]:
-    """Open a client of a finished run after verifying its evidence.
+    """Open a client of a finished run.
 
     Parameters
     ----------
@@ -135,7 +140,6 @@ def open_run(run: Path, number: int, client_folder: Path | None, log: Log) -> It
     """
     finished = FinishedRun.open(run, client_folder)
     folder = finished.folder_of(number)
-    verification = _verify(lambda write: verify_evidence(run, folder, write), log)
     data = finished.data(number)
     client, run_folder = finished.client(data), finished.client_run_folder(data)
     final = run_folder.final_path
@@ -149,7 +153,7 @@ def open_run(run: Path, number: int, client_folder: Path | None, log: Log) -> It
         labels=data.labels.cpu().numpy(),
         stored=Packs.load(final) if final.is_file() else None,
         home=run_folder.folder if run_folder.folder.is_dir() else data.folder,
-        verification=verification,
+        verify=lambda: _verify(lambda write: verify_evidence(run, folder, write), log),
     )
 
 
@@ -189,7 +193,7 @@ def open_bundle(folder: Path, data: str, log: Log) -> Iterator[Subject]:
             labels=labels.cpu().numpy(),
             stored=None,
             home=Path(data) if of_client else None,
-            verification=_verify(check, log),
+            verify=lambda: _verify(check, log),
         )
 
 
@@ -285,12 +289,12 @@ def write_page(
         raise UserError("--out: expected the name of the page, found none, and no client's folder")
     path = out or (subject.home or Path()) / PAGE
     check_replaceable(path)
+    # An entry may be a list of ids, and an id may contain commas.
+    names = [[node] if node in subject.ids else node.split(",") for node in nodes]
+    named = rows_of(dict.fromkeys(chain.from_iterable(names)), subject.ids) if nodes else None
+    verification = subject.verification
     signs = NodeSigns.of(subject.views, subject.labels)
-    chosen = signs.order()[:max_packs]
-    if nodes:
-        # An entry may be a list of ids, and an id may contain commas.
-        names = [[node] if node in subject.ids else node.split(",") for node in nodes]
-        chosen = rows_of(dict.fromkeys(chain.from_iterable(names)), subject.ids)
+    chosen = signs.order()[:max_packs] if named is None else named
     page, done = _page(subject, signs, chosen)
     page.write(path)
     log(
@@ -298,8 +302,8 @@ def write_page(
         f"evidence of {len(chosen):,}, effects of {done:,}; for its owner alone, as it contains "
         f"source texts of {subject.name}"
     )
-    if not subject.verification.passed:
-        raise UserError(f"{path} says so: not verified: {subject.verification.lines[-1]}")
+    if not verification.passed:
+        raise UserError(f"{path} says so: not verified: {verification.lines[-1]}")
     return path
 
 

@@ -7,6 +7,7 @@ import shutil
 import pytest
 from support.graphs import SMALL
 
+from dance_flwr.api.evaluation import Comparison
 from dance_flwr.data.prepare import prepare
 from dance_flwr.terminal import duration
 
@@ -108,6 +109,7 @@ def test_a_report_compares_with_runs_that_are_named(compared, cli):
     assert done.code == 0
     (verdict,) = (line for line in out.splitlines() if "% by each client alone: " in line)
     assert done.out.splitlines()[-1] == f"{alone.name}: {verdict.strip()}"
+    assert "than dance" not in Comparison("dance", "dance", 0.5, 0.9, 99, 0.1).verdict
     assert cli("report", folder, folder.parent / "none").code == 2
     done = cli("report", folder, alone, "--privacy")
     assert done.code == 2 and "found 2 runs and --privacy; leave some of them out" in done.err[0]

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+import socket
 import stat
 import time
 from datetime import UTC, datetime
@@ -355,6 +356,16 @@ def test_a_run_that_goes_on_without_its_command_gets_no_second_server(
 def test_a_server_without_the_gate_does_not_serve(hospitals, cli, monkeypatch):
     monkeypatch.setattr(federation.shutil, "which", lambda *_, **__: None)
     assert "expected nginx" in cli("deploy", "serve").err[-1]
+
+
+def test_a_second_server_leaves_the_logs_of_the_first(hospitals, cli, monkeypatch):
+    monkeypatch.setattr(federation, "_nginx", lambda: "nginx")
+    (hospitals.folder / "superlink.log").write_text("of the first\n")
+    _, _, gate = hospitals.invitation.superlink.partition(":")
+    with socket.create_server(("127.0.0.1", int(gate))):
+        done = cli("deploy", "serve")
+    assert done.code == 2 and ": expected a free port for the " in done.err[-1]
+    assert not done.out and (hospitals.folder / "superlink.log").read_text() == "of the first\n"
 
 
 def test_an_expired_certificate_is_named_at_once(hospitals, cli, tmp_path):

@@ -216,6 +216,11 @@ def test_nodes_may_be_named(dance, tmp_path):
     assert {index["node"][index["pack"].index(k)]: k for k in range(3)} == {3: 0, 7: 1, 2: 2}
 
 
+def test_an_unknown_node_is_refused_before_minutes_are_spent(dance, tmp_path, cli):
+    done = cli("evidence", "page", dance.folder, "--nodes", "nobody", "--out", tmp_path / "a.html")
+    assert done.code == 2 and len(done.err) == 1 and "nobody" in done.err[0]
+
+
 def test_what_is_worth_a_look():
     probs = np.array([[0.9, 0.1], [0.55, 0.45], [0.8, 0.2], [0.6, 0.4], [0.2, 0.8]], np.float32)
     plain = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.6, 0.4], [0.2, 0.8]], np.float32)

@@ -252,7 +252,7 @@ def summary_lines(report: dict[str, Any]) -> list[str]:
         f"{counts['duplicates']:,} duplicates merged, {counts['loop_rows']:,} self-loops dropped"
     )
     directed = "" if report["directed"] is False else one_way
-    rows.append(("edges", f"{merged}{directed}; {counts['isolated']:,} isolated nodes"))
+    rows.append(("edges", f"{merged}{directed}; {counted(counts['isolated'], 'isolated node')}"))
     rows += [
         ("rows", f"{name}: {account['rows']:,} of {kind}")
         for name, of_file in report["accounts"].items()

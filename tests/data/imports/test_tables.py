@@ -234,7 +234,7 @@ CASES = {
         *("encoding", "utf-8", "delimiter comma", "columns year", "longest 5 characters, 1 empty"),
         *("2 classes, 3 nodes labelled, 1 not", "2  y  (rare)"),
         "1 duplicates merged, 1 self-loops dropped, 1 in one direction only, read in both",
-        "; 1 isolated nodes",
+        "; 1 isolated node",
         "the relation of 4 edges; --edge-text append keeps them",
         "the weight of 4 edges; --edge-weight COLUMN keeps them",
         nodes="id,text,label,year\na,one,x,1\nb,,y,2\nc,three,,3\nd,four,y,4\n",
