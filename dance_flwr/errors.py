@@ -11,7 +11,7 @@ from resource import RLIMIT_NOFILE, getrlimit
 from dance_flwr.escaping import escaped
 
 _LISTED = 40  # more names than this are no list that anybody reads
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 # Of a place that is closed to this user. Any other error is no matter of the disk.
 _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 TOO_MANY = {errno.EMFILE, errno.ENFILE}  # open files
@@ -67,6 +67,7 @@ def near(name: str, known: Iterable[str]) -> str:
     def likeness(other: str) -> int:
         both_ways = (word, other), (word[::-1], other[::-1])
         ends = sum(len(os.path.commonprefix(pair)) for pair in both_ways)  # noqa: RUF071, no paths
+        ends += len(other) * other.startswith(word)
         return ends + 2 * (sorted(word) == sorted(other)) - abs(len(word) - len(other))
 
     similar = get_close_matches(word, by_case)
@@ -160,6 +161,8 @@ def refusal(error: OSError) -> str:
             f"{in_the_way(path.parent) or path}: expected a folder, found a file; choose another "
             "path"
         )
+    if error.errno == errno.ENAMETOOLONG:
+        return f"{error.filename}: expected a shorter name, as this disk takes; choose another"
     return ""
 
 

@@ -191,7 +191,7 @@ def test_a_full_disk_leaves_what_was_there(mounted):
     assert content_of(mounted) == before
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_full_disk_is_one_line(tmp_path, number):
     with (
         pytest.raises(UserError, match=r"expected room .* MB free .*; make room") as error,
@@ -200,6 +200,12 @@ def test_a_full_disk_is_one_line(tmp_path, number):
         raise OSError(number, os.strerror(number))
     assert str(tmp_path) in str(error.value) and os.strerror(number) in str(error.value)
     assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_name_that_is_too_long_is_one_line(cli):
+    for words in (["status"], ["data", "show"], ["run", "--rounds", "1", "--out"]):
+        done = cli(*words, "a" * 300)
+        assert done.code == 2 and "expected a shorter name" in done.err[-1]
 
 
 def test_a_disk_without_inodes_is_not_called_empty(tmp_path, monkeypatch):
