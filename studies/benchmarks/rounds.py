@@ -165,7 +165,10 @@ def measure(options: argparse.Namespace) -> dict[str, Run]:
             return parse(values | own)
         values |= {"method": FULL} | _precision("float16" if options.precision else "")
         if name == SAMPLED:
-            values["sampling.batch-nodes"] = options.batch or _supervised(runs["dance"])
+            # As many labelled nodes per client and round as DANCE supervises.
+            row = runs["dance"].rows[0]
+            supervised = round(row["counts"]["evidence-supervised"] / len(row["bytes_up"]))
+            values["sampling.batch-nodes"] = options.batch or max(1, supervised)
         return parse(values)
 
     with tempfile.TemporaryDirectory(prefix="dance-flwr-rounds-") as out:
@@ -175,12 +178,6 @@ def measure(options: argparse.Namespace) -> dict[str, Run]:
         while left:
             left = [run for run in left if run.advance()]
     return runs
-
-
-def _supervised(found: Run) -> int:
-    """Return the labelled nodes that DANCE supervises per client and round."""
-    row = found.rows[0]
-    return max(1, round(row["counts"]["evidence-supervised"] / len(row["bytes_up"])))
 
 
 def _precision(value: str) -> dict[str, Any]:

@@ -16,10 +16,6 @@ from dance_flwr_studies import EXPERIMENTS, summary
 app = typer.Typer()
 
 
-def _experiments() -> list[str]:
-    return [*EXPERIMENTS]
-
-
 StudyFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="folder of the study")]
 Jobs = Annotated[
     int | None,
@@ -45,7 +41,7 @@ def experiment(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="one of the experiments above", autocompletion=_experiments
+            metavar="NAME", help="one of the experiments above", autocompletion=EXPERIMENTS.names
         ),
     ],
     datasets: Annotated[

@@ -160,9 +160,9 @@ def _check_validation(plan: Search) -> None:
 def write_tuned(plan: Search, best: Mapping[str, Any], folder: Path = TUNED) -> Path:
     """Write `<dataset>-<method>.toml` with the command that found it; return its path."""
     seeds = " ".join(map(str, plan.seeds))
+    words = f"--trials {plan.trials} --rounds {plan.rounds} --seeds {seeds}".split()
     command = ["dance-flwr", "tune", "--dataset", dataset_name(plan.dataset)]
-    command += ["--method", plan.method, "--trials", str(plan.trials)]
-    command += ["--rounds", str(plan.rounds), "--seeds", *seeds.split()]
+    command += ["--method", plan.method, *words]
     for key, value in plan.overrides.items():
         command += ["--set", f"{key}={toml_value(value)}"]
     lines = [
@@ -178,13 +178,11 @@ def write_tuned(plan: Search, best: Mapping[str, Any], folder: Path = TUNED) -> 
 
 def _defaults(plan: Search) -> dict[str, Value]:
     """Return the base configuration's values, each replaced by the nearest in the space."""
-    values = flatten(parse(plan.base()))
-
-    def nearest(key: str, choices: Sequence[Any]) -> Value:
-        value: Any = values[key]
-        return value if value in choices else min(choices, key=lambda choice: abs(choice - value))  # type: ignore[no-any-return]
-
-    return {key: nearest(key, choices) for key, choices in plan.space.items()}
+    chosen: dict[str, Any] = dict(flatten(parse(plan.base())))
+    for key, choices in plan.space.items():
+        if chosen[key] not in choices:
+            chosen[key] = min(choices, key=lambda choice: abs(choice - chosen[key]))
+    return {key: chosen[key] for key in plan.space}
 
 
 def _score(study: Study, cells: Sequence[Cell]) -> float | None:

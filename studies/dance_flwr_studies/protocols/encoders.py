@@ -9,15 +9,7 @@ from pathlib import Path
 
 from dance_flwr.config.options import Value
 from dance_flwr.config.tree import RunConfig
-from dance_flwr_studies.engine.cells import (
-    Cell,
-    Experiment,
-    Label,
-    Request,
-    Row,
-    Section,
-    dataset_name,
-)
+from dance_flwr_studies.engine.cells import Cell, Experiment, Request, Row, Section, dataset_name
 from dance_flwr_studies.protocols.variants import BY_SITE, RATIO, REFERENCE, find
 from dance_flwr_studies.reports.sections import accuracy, mean_of, named, side_by_side
 from dance_flwr_studies.reports.significance import (
@@ -49,7 +41,7 @@ def _cells(request: Request) -> list[Cell]:
     for dataset in request.datasets:
         site = BY_SITE.get(dataset_name(dataset), {})
         for variant, (method, settings) in VARIANTS.items():
-            labels: dict[str, Label] = {"encoder": encoder, "variant": variant}
+            labels = {"encoder": encoder, "variant": variant}
             cells += request.cells(dataset, method, labels, {**site, **settings})
     return cells
 
@@ -80,9 +72,9 @@ def _comparisons(rows: Sequence[Row]) -> list[str]:
 
 def _better(dataset: str, found: Sequence[Group]) -> Iterator[Expected]:
     """Compare another encoder with the default, and DANCE's gain with that of the reference."""
-    gains: dict[tuple[Label, Label], Group] = {}
+    gains: dict[tuple[str, str], Group] = {}
     for mine in found:
-        encoder, variant = mine.labels["encoder"], mine.labels["variant"]
+        encoder, variant = (str(mine.labels[key]) for key in ("encoder", "variant"))
         base = find(found, **{**mine.labels, "encoder": RunConfig().encoder})
         if base is not None and base is not mine:
             yield from expect(f"{encoder} minus the default, {variant} on {dataset}", mine, base)

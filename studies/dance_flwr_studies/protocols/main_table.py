@@ -86,8 +86,10 @@ def _cells(request: Request) -> list[Cell]:
     cells = every_ratio(request)
     # Methods that are named are those that are wanted.
     for dataset in () if request.methods else request.datasets:
-        largest = (max(_ratios(request, dataset)),)  # as in the ablation, which shares the runs
-        cells += method_cells(request, dataset, METHOD, largest, variant=WITHOUT_LABELS)
+        largest = max(_ratios(request, dataset))  # as in the ablation, which shares the runs
+        settings = {"condensation-ratio": largest, **ablation.VARIANTS[WITHOUT_LABELS]}
+        labels: dict[str, Label] = {"variant": WITHOUT_LABELS, "ratio": largest}
+        cells += request.cells(dataset, METHOD, labels, settings)
     return cells
 
 
@@ -106,20 +108,20 @@ def _ratios(request: Request, dataset: str) -> tuple[float, ...]:
 
 
 def method_cells(
-    request: Request, dataset: str, method: str, ratios: Sequence[float], variant: str = ""
+    request: Request, dataset: str, method: str, ratios: Sequence[float]
 ) -> list[Cell]:
     """Return one cell per seed, and per ratio if `condensation-ratio` applies to the method.
 
     Other experiments share these runs.
     """
-    changes = ablation.VARIANTS[variant] if variant else {}
-    named: dict[str, Label] = {"variant": variant} if variant else {}
-    cells: list[Cell] = []
-    for ratio in ratios if get_spec(method).card.by_ratio else ("full",):
-        # A method without a ratio keeps the default ratio: its run has one name.
-        settings = dict(changes) if ratio == "full" else {"condensation-ratio": ratio, **changes}
-        cells += request.cells(dataset, method, {**named, "ratio": ratio}, settings)
-    return cells
+    if not get_spec(method).card.by_ratio:
+        # It keeps the default ratio: its run has one name.
+        return request.cells(dataset, method, {"ratio": "full"})
+    return [
+        cell
+        for ratio in ratios
+        for cell in request.cells(dataset, method, {"ratio": ratio}, {"condensation-ratio": ratio})
+    ]
 
 
 def _render(rows: Sequence[Row]) -> Section:

@@ -41,27 +41,17 @@ def _points() -> list[Point]:
 
 
 def _render(rows: Sequence[Row]) -> Section:
-    by_dataset = by_label(groups(rows), "dataset")
     parts: list[str | Picture] = [HOW]
-    for dataset, compared in by_dataset.items():
-        parts += [f"**{dataset}**, {seeds_text(compared)}", *_parts(str(dataset), compared)]
+    for dataset, compared in by_label(groups(rows), "dataset").items():
+        parts.append(f"**{dataset}**, {seeds_text(compared)}")
+        for part, members in by_label(compared, "part").items():
+            levels = [group.name(f"{float(group.labels['level']):g}") for group in members]
+            accuracies = [group.stat("test_accuracy").percent for group in members]
+            parts.append(markdown([_PARTS[part], *levels], [["accuracy %", *accuracies]]))
+            caption = f"Test accuracy over {_PARTS[part]} on {dataset}."
+            draw = partial(_draw, part, members)
+            parts.append(Picture(f"privacy-{part}-{dataset}", caption, draw, (4.8, 3.4)))
     return Section(tuple(parts))
-
-
-def _parts(dataset: str, compared: Sequence[Group]) -> list[str | Picture]:
-    parts: list[str | Picture] = []
-    for part, members in by_label(compared, "part").items():
-        caption = f"Test accuracy over {_PARTS[part]} on {dataset}."
-        draw = partial(_draw, part, members)
-        picture = Picture(f"privacy-{part}-{dataset}", caption, draw, (4.8, 3.4))
-        parts += [_table(part, members), picture]
-    return parts
-
-
-def _table(part: str, members: Sequence[Group]) -> str:
-    levels = [group.name(f"{float(group.labels['level']):g}") for group in members]
-    accuracies = [group.stat("test_accuracy").percent for group in members]
-    return markdown([_PARTS[part], *levels], [["accuracy %", *accuracies]])
 
 
 def _draw(part: str, members: Sequence[Group], figure: Any) -> None:

@@ -7,14 +7,7 @@ from typing import Any
 
 from dance_flwr.config.options import Value
 from dance_flwr.methods import get_spec
-from dance_flwr_studies.engine.cells import (
-    Cell,
-    Experiment,
-    Picture,
-    Request,
-    Row,
-    default_methods,
-)
+from dance_flwr_studies.engine.cells import Cell, Experiment, Picture, Request, Row, default_methods
 from dance_flwr_studies.engine.compact_rows import WARM_ROUNDS
 from dance_flwr_studies.protocols.variants import REFERENCE, find, variant_cells
 from dance_flwr_studies.reports.figures import COLOURS, HATCHES

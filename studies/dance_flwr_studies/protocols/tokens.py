@@ -10,15 +10,7 @@ from functools import partial
 
 from dance_flwr.config.options import Value
 from dance_flwr.llm.config import CORE
-from dance_flwr_studies.engine.cells import (
-    Cell,
-    Experiment,
-    Label,
-    Request,
-    Row,
-    Section,
-    dataset_name,
-)
+from dance_flwr_studies.engine.cells import Cell, Experiment, Request, Row, Section, dataset_name
 from dance_flwr_studies.engine.llm_rows import stamp
 from dance_flwr_studies.protocols.main_table import every_ratio
 from dance_flwr_studies.protocols.token_claim import (
@@ -62,9 +54,8 @@ def _cells(request: Request) -> list[Cell]:
         return cells
     for dataset in request.datasets:
         largest = max(request.ratios or paper.main_ratios(dataset_name(dataset)))
-        labels: dict[str, Label] = {"variant": SUMMARIES, "ratio": largest}
         settings: dict[str, Value] = {"condensation-ratio": largest, "llm.summaries": CORE}
-        cells += plain.cells(dataset, "dance", labels, settings)
+        cells += plain.cells(dataset, "dance", {"variant": SUMMARIES, "ratio": largest}, settings)
     return cells
 
 

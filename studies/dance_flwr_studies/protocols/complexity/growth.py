@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 
 from dance_flwr.client_data.client_data import ClientData
@@ -36,7 +37,6 @@ MEASURE = f"{__name__}:measure"
 _REPEATS = 2  # of a condensation and the rounds after it; one more measures memory
 _EVERY = DanceConfig().text_refresh_every
 _SAMPLE_SECONDS = 0.002
-_STATUS = Path("/proc/self/status")
 _PHASES = (*PHASES, "total")
 _BASE = Scale()
 
@@ -203,9 +203,9 @@ def peak_memory() -> Iterator[list[int]]:
     peak, stop = [0], threading.Event()
 
     def sample() -> None:
-        while _STATUS.is_file():
-            line = next(s for s in _STATUS.read_text("ascii").splitlines() if "RssAnon" in s)
-            peak[0] = max(peak[0], int(line.split()[1]) * 1024)
+        while psutil.LINUX:
+            memory = psutil.Process().memory_info()
+            peak[0] = max(peak[0], memory.rss - memory.shared)
             if stop.wait(_SAMPLE_SECONDS):
                 return
 
