@@ -212,7 +212,7 @@ def lacking(lacks: Sequence[Lack]) -> DataError:
         if may_lack and (lacks_all or any(n.strip().lstrip("-").isdecimal() for n in names)):
             advice = "; if the first row is no header, give --no-header"
     options = ", ".join(dict.fromkeys(option for *_, option in lacks))
-    how = f"; name {'it' if len(lacks) == 1 else 'them'} with {options}"
+    how = f"; name {'it' if len(lacks) == 1 else 'them'} with {options} of `dance-flwr data import`"
     return DataError("; ".join(parts) + how + advice + meant(similar))
 
 

@@ -208,7 +208,7 @@ CASES = {
     "columns that are missing": of(
         "!'zz', 'headlin', 'abstrct', 'aera', found key, headline, abstract, Area:string; "
         ".*'form', 'target', 'w', found from, too; name them with "
-        "--id, --text, --label, --source, --target, --edge-weight"
+        "--id, --text, --label, --source, --target, --edge-weight of `dance-flwr data import`"
         ".*did you mean 'headline' and 'abstract' and 'area' and 'from'",
         nodes="key,headline,abstract,Area:string\na,one,two,x\n",
         edges="from,too\na,a\n",
