@@ -143,7 +143,7 @@ def run_ours(
         engine = ["--engine", "ray"] if name.endswith(RAY) else []
         settings = [part for key, value in keys.items() for part in ("--set", f"{key}={value}")]
         program = [Path(sys.executable).with_name("dance-flwr"), "run", *engine, *settings]
-        program += ["--set", f"out={out}"]
+        program += ["--set", f"out={out}", "--overwrite"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run(program, env=environment, stdout=subprocess.DEVNULL, check=True)
     result = read_result(out if made_up is None else made_up / "run")
