@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from support.killing import saved
 
 import client_app
 import server_app
@@ -25,6 +24,7 @@ from dance_flwr.dance.state import (
 from dance_flwr.data.prepare import prepare
 from dance_flwr.disk import atomic_file
 from dance_flwr.evidence.pack import Packs
+from dance_flwr.nn.moving import HOST
 from dance_flwr.runs.result import read_result
 from dance_flwr.runs.simulation.in_process import InProcessGrid
 
@@ -51,7 +51,7 @@ def full(path, **options):
 def save(store, round_, count=2):
     import torch
 
-    state = store.load(torch.device("cpu"), before=round_)
+    state = store.load(HOST, before=round_)
     if not state.core_round:  # the first of these rounds condenses
         queue = Queue(torch.arange(4), torch.tensor([0, 4]), torch.tensor([count]))
         times = torch.zeros(4, dtype=torch.int64)
@@ -190,7 +190,8 @@ def taking_part(result):
 
 
 def state(store):
-    return {name: np.asarray(value).tolist() for name, value in saved(store.folder / STATE).items()}
+    fields = vars(store.load(HOST))
+    return {name: np.asarray(value).tolist() for name, value in fields.items()}
 
 
 @pytest.mark.parametrize(
