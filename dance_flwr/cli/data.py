@@ -160,7 +160,7 @@ def show(
     largest = max(facts.histogram.values(), default=0) or 1
     for label, number in facts.histogram.items():
         labels.add_row(escape(label), f"{number:,}", "#" * round(30 * number / largest))
-    examples = Table("id", "class", "text", title="Three nodes, by length of text")
+    examples = Table("id", "class", "text", title="Examples, by length of text")
     for node, label, text in facts.examples:
         examples.add_row(
             escape(node),

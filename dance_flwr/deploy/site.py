@@ -269,5 +269,5 @@ def check_installed(folder: Path) -> None:
             raise UserError(
                 f"{folder / ACCEPTED}: expected code that was accepted, found {what} with "
                 f"provenance {digest}; read its changelog, then run `dance-flwr site accept "
-                f"{digest}`"
+                f"{digest} --site {str(folder)!r}`"
             )

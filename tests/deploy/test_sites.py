@@ -228,7 +228,7 @@ def test_a_node_starts_with_keys_and_accepted_code_only(north, cli, monkeypatch)
 
     monkeypatch.setattr("dance_flwr.deploy.site.provenance", lambda: "0123456789abcdef")
     done = cli("site", "start")
-    assert done.code == 2 and "`dance-flwr site accept 0123456789abcdef`" in done.err[-1]
+    assert done.code == 2 and f"0123456789abcdef --site '{north.folder}'`" in done.err[-1]
     assert [line[:28] for line in cli("site", "accept").out.splitlines()] == [
         f"accepted    {provenance()}",
         "waiting     0123456789abcdef",
