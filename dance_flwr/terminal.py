@@ -114,11 +114,11 @@ def console() -> "Console":
     return Console(width=None if "COLUMNS" in os.environ else _columns(sys.stdout, _PIPE))
 
 
-def wrapped(text: str, indent: str = "", most: int = _PIPE) -> str:
-    """Return a sentence in lines as wide as the terminal, or `most`; all but the first indented."""
+def wrapped(text: str, indent: str = "", widest: int = _PIPE) -> str:
+    """Return a sentence in lines no wider than the terminal; all but the first are indented."""
     from textwrap import fill
 
-    width = min(console().width, most)
+    width = min(console().width, widest)
     return fill(text, width, subsequent_indent=indent, break_on_hyphens=False)
 
 

@@ -258,5 +258,5 @@ def read_stored(path: Path, kind: type[Stored], device: torch.device) -> Stored 
     try:
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         return moved(kind.from_arrays(tensors), device)
-    except (KeyError, TypeError):  # of another version, or with arrays of strings
+    except (KeyError, TypeError, ValueError):  # of another version, or with arrays of strings
         return None

@@ -158,6 +158,13 @@ def test_a_damaged_file_of_the_state_is_a_lost_one(data, run_config, caplog, nam
     assert folder.load(CPU).core_round == (3 if read else 1)
 
 
+def test_a_state_of_another_release_is_a_lost_one(data, run_config):
+    folder = RunFolder(data.folder, "run")
+    train(data, run_config(**KEYS), 1)
+    np.savez(folder.folder / STATE, core=np.zeros(1, np.int64), numbers=np.zeros(8, np.int64))
+    assert folder.load(CPU).round == 0
+
+
 @pytest.mark.parametrize("damage", [flip, halve, drop_an_array])
 def test_damaged_evidence_of_all_nodes_is_selected_again(data, run_config, caplog, damage):
     config = run_config(**KEYS, dance_text_refresh_every=0)

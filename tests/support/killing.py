@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from dance_flwr.federation.secagg.sums import kind_of
 from dance_flwr.runs.result import load_model
 from support.models import equal
 
@@ -77,8 +78,7 @@ def asks(kind, round_, number=1):
     """Kill at the n-th message of this kind in this round; earlier clients have answered."""
 
     def matches(message):
-        about = message.metadata
-        if about.src_node_id or about.message_type != kind or not message.has_content():
+        if message.metadata.src_node_id or kind_of(message)[0] != kind:
             return False
         return message.content.config_records.get("config", {}).get("server-round") == round_
 

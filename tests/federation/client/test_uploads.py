@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 from support.graphs import TEXT_DIM
-from support.killing import Killed, same
+from support.killing import Killed, asks, same
 
 from dance_flwr.config.sections import FLOAT16, INT8
 from dance_flwr.errors import QuorumError
@@ -104,17 +104,8 @@ def test_a_resumed_run_repeats_its_round_and_ends_the_same(run, tmp_path, extra)
     """Killed after the clients of round 3 have answered."""
     options = extra | {"rounds": 3, "upload_precision": INT8}
     expected, folder = run(**options), tmp_path / "run"
-
-    def kill(message):
-        if message.metadata.src_node_id or not message.has_content():
-            return
-        records = message.content.config_records
-        task = records.get(keys.SECURE_SUM, {}).get(keys.TASK, message.metadata.message_type)
-        if task == keys.EVALUATE and records.get("config", {}).get("server-round") == 3:
-            raise Killed
-
     with pytest.raises(Killed):
-        run(folder=folder, on_message=kill, **options)
+        run(folder=folder, on_message=asks("evaluate", 3), **options)
     same(run(folder=folder, resume=True, **options), expected)
 
 
