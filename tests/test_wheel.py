@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 import uuid
 import venv
 import zipfile
@@ -18,7 +17,7 @@ from support.documents import commands_of
 from support.files_of_tools import write_files_of_tools
 from support.forking import Forking
 from support.graphs import SMALL
-from support.processes import MARK, marked
+from support.processes import MARK, marked, wait_until
 from support.project import PROJECT
 
 from dance_flwr.cli.main import STUDIES
@@ -140,10 +139,7 @@ def test_ray_computes_what_one_process_does(installed, forked, tiny):
         assert rows[0] == rows[1], key
     # Forgotten after the result is written.
     assert not is_locked(folders[1]) and not (folders[1] / CHECKPOINT).exists()
-    deadline = time.monotonic() + 15
-    while marked(mark) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert marked(mark) == []
+    wait_until(lambda: not marked(mark), 15)
 
 
 def test_every_command_of_the_readme_works_from_a_wheel(installed, forked, tiny):

@@ -26,12 +26,7 @@ from dance_flwr.config.text import read_config, to_lines
 from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.data.client_folder import Log
 from dance_flwr.data.federation_file import new_agreement
-from dance_flwr.deploy.certificates import (
-    CA,
-    Certificates,
-    check_valid,
-    make_certificates,
-)
+from dance_flwr.deploy.certificates import CA, Certificates, check_valid, make_certificates
 from dance_flwr.deploy.invitation import (
     AGREED,
     SERVER_UNIT,

@@ -1,12 +1,14 @@
 """Start a process, and stop it with all that it has started."""
 
 import ctypes
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -41,7 +43,7 @@ class ProcessTree(subprocess.Popen[bytes]):
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+                preexec_fn=partial(_end_with, os.getpid()) if sys.platform == "linux" else None,
             )
 
     def members(self) -> set[psutil.Process]:
@@ -72,5 +74,7 @@ def _lives(process: psutil.Process) -> bool:
     return False
 
 
-def _end_with_parent() -> None:
+def _end_with(parent: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it was killed before the kernel was asked to tell
+        os.kill(os.getpid(), signal.SIGTERM)

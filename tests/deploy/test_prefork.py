@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from support.processes import free_port
+from support.processes import free_port, wait_until
 from support.project import PROJECT
 
 from dance_flwr.deploy import prefork
@@ -98,17 +98,10 @@ def supernode(tmp_path):
     command = ["dance-flwr", "supernode", "--insecure", "--superlink", f"127.0.0.1:{free_port()}"]
     log = tmp_path / "log"
     process = ProcessTree(command, flower_environment(tmp_path), tmp_path, log)
-    wait(lambda: "running on unix socket" in log.read_text())
+    wait_until(lambda: "running on unix socket" in log.read_text())
     (tasks,) = psutil.Process(process.pid).children()
     yield process, tasks, Path(tasks.cmdline()[-1])
     stop(process)
-
-
-def wait(done, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -116,7 +109,7 @@ def test_both_processes_end_together_and_leave_nothing(supernode, number):
     process, tasks, folder = supernode
     process.send_signal(number)
     process.wait()
-    wait(lambda: not tasks.is_running() or tasks.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: not tasks.is_running() or tasks.status() == psutil.STATUS_ZOMBIE)
     assert not folder.exists()
 
 
@@ -194,13 +187,13 @@ def test_a_task_ends_with_its_supernode(tmp_path):
     folder.mkdir()
     command = [sys.executable, "-c", SUPERNODE, AT_WORK, str(folder), str(pid)]
     supernode = subprocess.Popen(command, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
-    wait(lambda: pid.exists() and pid.read_text())
+    wait_until(lambda: pid.exists() and pid.read_text())
     task = psutil.Process(int(pid.read_text()))
     try:
         supernode.kill()
         supernode.wait()
-        wait(lambda: not task.is_running() or task.status() == psutil.STATUS_ZOMBIE, 10)
-        wait(lambda: not folder.exists(), 10)
+        wait_until(lambda: not task.is_running() or task.status() == psutil.STATUS_ZOMBIE, 10)
+        wait_until(lambda: not folder.exists(), 10)
     finally:
         if task.is_running():
             task.kill()

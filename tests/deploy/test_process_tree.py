@@ -2,11 +2,14 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
+from support.processes import wait_until
 
 from dance_flwr.deploy import process_tree
 from dance_flwr.deploy.process_tree import ProcessTree, stop
@@ -31,19 +34,12 @@ def tree(tmp_path):
     def begin(handler="DFL"):
         log, code = tmp_path / f"log-{len(begun)}", STARTS_ANOTHER.replace("{}", handler)
         begun.append(ProcessTree([sys.executable, "-c", code], os.environ, tmp_path, log))
-        wait(lambda: log.read_text() == "ready\n")
+        wait_until(lambda: log.read_text() == "ready\n")
         return begun[-1]
 
     yield begin
     for started in begun:
         stop(started)
-
-
-def wait(done, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("handler", ["DFL", "IGN"])
@@ -53,28 +49,36 @@ def test_a_tree_is_stopped_even_if_nobody_listens_and_no_other_one(tree, monkeyp
     members = first.members()
     assert len(members) == 2
     stop(first)
-    wait(lambda: not any(map(process_tree._lives, members)), 5)
+    wait_until(lambda: not any(map(process_tree._lives, members)), 5)
     assert len(second.members()) == 2
 
 
+# {} happens before the child asks to end with its parent.
 IS_KILLED = """
-import os, sys, time
+import os, signal, sys, time
 from pathlib import Path
-from dance_flwr.deploy.process_tree import ProcessTree
-home = Path(sys.argv[1])
-ProcessTree([sys.executable, "-c", "import time; time.sleep(60)"], os.environ, home, home / "log")
-time.sleep(60)
+from dance_flwr.deploy import process_tree
+home, parent, kernel = Path(sys.argv[1]), os.getpid(), process_tree._LIBC
+class Kernel:
+    def prctl(self, *values):
+        (home / "pid").write_text(str(os.getpid()))
+        {}
+        kernel.prctl(*values)
+process_tree._LIBC = Kernel()
+command = [sys.executable, "-c", "import time; time.sleep(60)"]
+process_tree.ProcessTree(command, os.environ, home, home / "log")
+os.kill(parent, signal.SIGKILL)
 """
+EARLY = "os.kill(parent, signal.SIGKILL)\n        while os.getppid() == parent: time.sleep(0.01)"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="of Linux alone")
-def test_a_process_is_stopped_when_the_one_who_started_it_is_killed(tmp_path):
-    parent = psutil.Popen([sys.executable, "-c", IS_KILLED, tmp_path])
-    wait(lambda: len(parent.children()) == 1)
-    (child,) = parent.children()
-    parent.kill()
-    parent.wait()
-    assert psutil.wait_procs([child], timeout=15)[1] == []
+@pytest.mark.parametrize("before", ["pass", EARLY])
+def test_a_process_is_stopped_when_the_one_who_started_it_is_killed(tmp_path, before):
+    subprocess.run([sys.executable, "-c", IS_KILLED.replace("{}", before), tmp_path], check=False)
+    with suppress(psutil.NoSuchProcess):
+        child = psutil.Process(int((tmp_path / "pid").read_text()))
+        assert psutil.wait_procs([child], timeout=15)[1] == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -135,11 +135,6 @@ def watch(run, traced, **options):
     return finished, audit, copy(traced)
 
 
-def clients_here(finished):
-    """The clients that ran in this process."""
-    return range(bool(not why_not()), finished.config.clients)
-
-
 @pytest.fixture(scope="class")
 def watched(request, method, run, traced):
     """A run of two rounds, with what its clients opened."""
@@ -208,7 +203,7 @@ class Boundary:
         """The clients of this process, as far as Python sees what they open."""
         finished, audit, _ = watched
         assert audit.refused == []
-        for client in clients_here(finished):
+        for client in range(bool(not why_not()), finished.config.clients):  # those of this process
             opened = {
                 access.target.rpartition("/")[2] for who, access in audit.seen if who == client
             }

@@ -74,7 +74,10 @@ class Client:
         """The model at this client; `labels` are one-hot training labels, [n, C], else none."""
         if labels is None:
             labels = self.hidden.new_zeros(len(self.hidden), SHAPE.classes)
-        return reader_of(self.model, self.table, self.hops, self.config, labels)
+        data = SimpleNamespace(
+            num_nodes=len(self.table.nodes), device=CPU, table=self.table, label_table=labels
+        )
+        return Reader(self.model, data, self.config, SimpleNamespace(hops=lambda _: self.hops))
 
     def select(self) -> Selection:
         """Alg. 3 for the client's nodes."""
@@ -89,12 +92,6 @@ class Client:
         """t~_v and the text input of fusion."""
         with torch.no_grad():
             return condensed_text(self.reader(), selection)
-
-
-def reader_of(model, table, hops, config, labels=None) -> Reader:
-    """A model at these texts and neighbourhoods."""
-    data = SimpleNamespace(num_nodes=len(table.nodes), device=CPU, table=table, label_table=labels)
-    return Reader(model, data, config, SimpleNamespace(hops=lambda fan_out: hops))
 
 
 def make_client(seed: int, n: int, density: float, scale: float, config: DanceConfig) -> Client:

@@ -26,6 +26,14 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def wait_until(done, seconds=60):
+    """Wait until `done()` is true."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def marked(mark):
     """Return the living processes that inherited this mark."""
     found = []
