@@ -23,7 +23,6 @@ from dance_flwr.errors import DataError
 
 Record = dict[str, Any]
 _ROWS = 4096  # of a batch
-_EMPTY = pa.scalar("", pa.large_string())
 # Objects in a record whose entries stand beside the others; those of other objects are `a.b`.
 _PLAIN = ("properties", "metadata")
 _LISTS = (list, tuple, set, np.ndarray)
@@ -69,9 +68,9 @@ def record_table(
         every = every or dict.fromkeys(ENDS[0])  # nothing names the ends
 
     def record_batches(columns: list[str]) -> Iterator[Any]:
-        start = 0
+        start, empty = 0, pa.scalar("", pa.large_string())
         for size, part in parts:
-            of_part = {n: part.get(n, pa.repeat(_EMPTY, size)) for n in columns}
+            of_part = {n: part.get(n, pa.repeat(empty, size)) for n in columns}
             yield _batch(where, rows, start, size, of_part)
             start += size
 

@@ -145,7 +145,7 @@ def test_strings_are_read_without_pandas(tmp_path):
     pq.write_table(pa.table({"text": ["a", "b"]}), tmp_path / "nodes.parquet")
     code = """if True:
         import sys, pyarrow.parquet as pq
-        from dance_flwr.data.graphs.tables import as_strings
+        from dance_flwr.data.imports.tables import as_strings
         read = as_strings(pq.ParquetFile(sys.argv[1]).read()["text"], "text", "a file")
         print(read.to_pylist(), "pandas" in sys.modules)
     """
