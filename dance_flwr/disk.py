@@ -23,7 +23,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from dance_flwr.errors import UserError, in_the_way
+from dance_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -310,6 +310,7 @@ def create_folder(path: Path) -> None:
     Raises
     ------
     NotADirectoryError : a file is in the way; the error names it
+    PermissionError : this file system takes no folder
     """
     try:
         # One by one: `Path.mkdir` gives its mode to the last folder only.
@@ -317,9 +318,10 @@ def create_folder(path: Path) -> None:
             if not folder.is_dir():
                 folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
                 _flush(folder.parent)  # or files below it are lost with its name
-    except (FileExistsError, NotADirectoryError) as error:
-        code, file = errno.ENOTDIR, in_the_way(path) or path
-        raise NotADirectoryError(code, os.strerror(code), str(file)) from error
+    except (FileExistsError, FileNotFoundError) as error:
+        # A file system such as /proc takes no folder, though the one above is there.
+        code = errno.ENOTDIR if isinstance(error, FileExistsError) else errno.EPERM
+        raise OSError(code, os.strerror(code), error.filename) from error
 
 
 def _flush(path: Path) -> None:

@@ -6,9 +6,9 @@ Bars go to stderr: stdout is for results.
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import RLock
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
@@ -110,8 +110,10 @@ def console() -> "Console":
     """Return Rich's console of stdout, as wide as its terminal or $COLUMNS, else as tables need."""
     from rich.console import Console
 
-    # Rich takes 80 columns for a pipe, which folds the cells of most tables.
-    return Console(width=None if "COLUMNS" in os.environ else _columns(sys.stdout, _PIPE))
+    width = _PIPE  # Rich takes 80 columns for a pipe, which folds the cells of most tables
+    with suppress(OSError, ValueError, AttributeError):
+        width = os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    return Console(width=None if "COLUMNS" in os.environ else width)
 
 
 def wrapped(text: str, indent: str = "", widest: int = _PIPE) -> str:
@@ -120,10 +122,3 @@ def wrapped(text: str, indent: str = "", widest: int = _PIPE) -> str:
 
     width = min(console().width, widest)
     return fill(text, width, subsequent_indent=indent, break_on_hyphens=False)
-
-
-def _columns(stream: TextIO, otherwise: int = 80) -> int:
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or 80
-    except (OSError, ValueError, AttributeError):
-        return otherwise

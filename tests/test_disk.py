@@ -25,6 +25,7 @@ from dance_flwr.disk import (
     write_text,
 )
 from dance_flwr.errors import UserError, disk_of, refusal
+from dance_flwr.runs.locks import SERVER, exclusive
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -279,6 +280,8 @@ def test_a_path_through_a_file_names_the_file(tmp_path):
             assert refusal(raised.value) == (
                 f"{tmp_path / name}: expected a folder, found a file; choose another path"
             )
+    with pytest.raises(PermissionError):
+        create_folder(Path("/proc/x"))
     create_folder(tmp_path / "a" / "b")
     create_folder(tmp_path / "a" / "b")
     assert (tmp_path / "afile").read_text() == "mine" and (tmp_path / "a" / "b").is_dir()
@@ -295,6 +298,15 @@ def test_a_closed_folder_is_named_before_the_work_and_after_it(mounted):
         pq.write_table(pa.table({"a": [1]}), mounted / "p.parquet")
     assert raised.value.filename is None and f"{mounted}/p.parquet" in refusal(raised.value)
     assert "None" not in refusal(raised.value)
+
+
+def test_a_run_that_does_not_start_moves_no_latest(cli, tiny, tmp_path):
+    where = Path(os.environ["DANCE_FLWR_HOME"], "state", "latest-run")
+    write_text(where, "/an/earlier/run\n")
+    with exclusive(tmp_path, SERVER):  # the folder of another run
+        done = cli("run", "--data", tiny, "--clients", "3", "--out", tmp_path)
+    assert "expected nobody else at work" in done.err[-1]
+    assert where.read_text() == "/an/earlier/run\n"
 
 
 @pytest.mark.parametrize("array", [np.arange(6, dtype=np.float16).reshape(2, 3), np.zeros((0, 4))])

@@ -237,8 +237,8 @@ def _run(config: RunConfig, progress: bool, graph: TextGraph | None = None) -> R
     folder = Path(config.out)
     with nullcontext() if graph is None else _stored(graph, Path(config.data)):
         prepare(config, _pass_warnings)
-    set_latest_run(folder)
     with exclusive(folder, SERVER), round_bar(config.rounds, progress) as on_round:
+        set_latest_run(folder)
         # `Result.model` would open the bundle of the earlier run.
         if (folder / BUNDLE / FACTS).is_file():
             shutil.rmtree(folder / BUNDLE)

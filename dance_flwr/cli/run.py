@@ -284,7 +284,6 @@ def _run(
     from dance_flwr.terminal import duration, round_bar
 
     folder = Path(config.out)
-    set_latest_run(folder)  # now, so that `dance-flwr status latest` follows it
     try:
         with (
             stopping_in_order(),
@@ -293,6 +292,7 @@ def _run(
             tracked(track, folder, print),
             exclusive(folder, SERVER),
         ):
+            set_latest_run(folder)  # now, so that `dance-flwr status latest` follows it
             if engine == "ray":
                 result = ray_engine.run_under_ray(config, folder, move)
             else:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from dance_flwr.config.sections import DataConfig
 from dance_flwr.config.tree import RunConfig
@@ -77,9 +78,11 @@ def check_out(path: Path, option: str = "--out") -> None:
     """Check, before any work, that this user can create a new file or folder at `path`."""
     check_folder(path.parent, option)
     place = next((place for place in path.parents if place.is_dir()), path.parent)
-    # A new entry takes both permissions of a folder.
-    if not os.access(place, os.W_OK | os.X_OK):
+    try:
+        # A file without a name: root has the permission everywhere, even where no file can be.
+        TemporaryFile(dir=place).close()
+    except OSError as error:
         raise UserError(
-            f"{place}: expected write access for this user, found none; choose another {option} "
-            "or change its owner (chown)"
-        )
+            f"{place}: expected write access for this user, found {error.strerror!r}; choose "
+            f"another {option} or change its owner (chown)"
+        ) from None

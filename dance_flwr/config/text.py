@@ -55,11 +55,8 @@ def flat_keys(table: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
     """Return nested tables as flat keys, joined by dots."""
     flat: dict[str, Value] = {}
     for key, value in table.items():
-        flat |= (
-            flat_keys(value, f"{prefix}{key}.")
-            if isinstance(value, dict)
-            else {prefix + key: value}
-        )
+        inner = isinstance(value, dict)
+        flat |= flat_keys(value, f"{prefix}{key}.") if inner else {prefix + key: value}
     return flat
 
 
@@ -127,8 +124,7 @@ def all_tables() -> str:
     values = paper_values({"paper": True})
     paper = ", ".join(f"`{key}={toml_value(value)}`" for key, value in values.items())
     paper = f"### `paper = true`\n\nIt sets {paper}; the last follows `dance.hop2-budget`."
-    methods = method_tables(METHODS.names())
-    return "\n\n".join([common_tables(), paper, "## Methods", methods])
+    return "\n\n".join([common_tables(), paper, "## Methods", method_tables(METHODS.names())])
 
 
 def _table(title: str, kind: type, about: str = "") -> str:

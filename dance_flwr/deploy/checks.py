@@ -247,13 +247,9 @@ def _refused(error: ssl.SSLCertVerificationError, probe: Probe, signer: Path) ->
 
 
 def _names(certificate: x509.Certificate | None) -> list[str]:
-    if certificate is None:
-        return []
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return []
-    return [str(name.value) for name in names]
+    extensions = [each.value for each in certificate.extensions] if certificate else []
+    lists = [each for each in extensions if isinstance(each, x509.SubjectAlternativeName)]
+    return [str(name.value) for names in lists for name in names]
 
 
 def _reason(error: Exception) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dance_flwr.config.options import Value
-from dance_flwr.config.paths import ERROR, HISTORY, PROJECT, RESULT, SETTINGS
+from dance_flwr.config.paths import ERROR, HISTORY, PROJECT, RESULT, SETTINGS, check_out
 from dance_flwr.config.text import read_config, to_lines
 from dance_flwr.config.tree import RunConfig, quorum
 from dance_flwr.data.client_folder import Log
@@ -406,6 +406,7 @@ def create(
     federation = Federation(folder.expanduser().resolve())
     if federation.folder.exists():
         raise UserError(f"expected a new folder, found {folder}; choose another name")
+    check_out(federation.folder, "name")
     agreement = new_agreement(tuple(classes), config)
     terms = dict(TERMS)
     if not config.privacy.secure_aggregation:

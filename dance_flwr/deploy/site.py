@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 from dance_flwr.config.options import Value
+from dance_flwr.config.paths import check_out
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.text import to_lines
 from dance_flwr.data.client_folder import Log
@@ -185,6 +186,7 @@ def join(
         raise UserError(
             f"--out: expected a new folder, found {folder}; a key that is overwritten is lost"
         )
+    check_out(site.folder)
     number, sites = content.client, len(content.sites)
     with atomic_folder(site.folder) as draft:
         write_text(draft / AGREED, invitation.read_text(encoding="utf-8-sig"))

@@ -160,7 +160,7 @@ def check_replaceable(path: Path) -> None:
     UserError : `path` exists and is no page of this program, or cannot be created
     """
     if not path.exists():
-        check_out(path)
+        check_out(path, "name")
         return
     if path.is_file():
         with path.open("rb") as file:
@@ -168,5 +168,5 @@ def check_replaceable(path: Path) -> None:
             if _OURS.search(file.read(_HEAD)):
                 return
     raise UserError(
-        f"--out: expected a new file or an earlier page, found {path}; choose another name"
+        f"{path}: expected a new file or an earlier page, found another; choose another name"
     )

@@ -113,11 +113,3 @@ def test_a_report_compares_with_runs_that_are_named(compared, cli):
     assert cli("report", folder, folder.parent / "none").code == 2
     done = cli("report", folder, alone, "--privacy")
     assert done.code == 2 and "found 2 runs and --privacy; leave some of them out" in done.err[0]
-
-
-def test_methods_to_compare_are_checked_before_anything_runs(cli, words, tmp_path):
-    masks = "--set=privacy.secure-aggregation=true"
-    done = cli("run", *words, masks, "--out", tmp_path / "run", "--compare", "local-only")
-    assert done.code == 2 and "expected a method that needs sums only" in done.err[-1]
-    done = cli("run", *words, "--compare", "magic", "--out", tmp_path / "run")
-    assert done.code == 2 and "found 'magic'" in done.err[-1] and not (tmp_path / "run").exists()
