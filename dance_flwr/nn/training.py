@@ -1,7 +1,8 @@
 """The local training loop that every method shares, and FedProx's proximal term."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +51,6 @@ def train_epochs(
     """
     parameters = list(model.parameters())
     rate = learning_rate(config, round_)
-    # Why anew in each round: moments of a model that aggregation has replaced are stale.
     moments: list[list[Tensor]] = []
     model.train()
     loss = torch.zeros(())
@@ -100,29 +100,29 @@ def _adam_step(
 
 @contextmanager
 def proximal_term(
-    model: nn.Module, mu: float, anchor: Iterable[Tensor] | None = None
+    model: nn.Module,
+    mu: float,
+    anchor: Iterable[Tensor] | None = None,
+    *,
+    gradient: Callable[[Tensor], Tensor] = lambda moved: moved,
 ) -> Iterator[None]:
-    """Add the gradient of (mu / 2) ||omega - omega_0||^2 to every backward pass of the block.
+    """Add mu * `gradient`(omega - omega_0) to the gradient of every backward pass of the block.
 
-    omega_0 is `anchor`, one tensor per parameter; without it the parameters at the start of the
-    block (Li et al. 2020). No effect if `mu` is 0.
+    By default that is the gradient of (mu / 2) ||omega - omega_0||^2 (Li et al. 2020); `torch.sign`
+    gives that of mu ||omega - omega_0||_1. omega_0 is `anchor`, one tensor per parameter; without
+    it the parameters at the start of the block. No effect if `mu` is 0. Blocks may be nested.
     """
-    hooks = []
-    parameters = list(model.parameters()) if mu else []
-    if anchor is None:
-        anchor = [parameter.detach().clone() for parameter in parameters]
-    for parameter, start in zip(parameters, anchor, strict=True) if mu else ():
-        # A hook on the gradient and no term of the loss: it works with any local training. `start`
-        # is bound as a default, as the loop goes on to other parameters.
-        def add(changed: Tensor, start: Tensor = start) -> None:
-            assert changed.grad is not None
-            changed.grad.add_(changed.detach() - start, alpha=mu)
 
-        hook = parameter.register_post_accumulate_grad_hook(add)  # type: ignore[no-untyped-call]
-        hooks.append(hook)
-    try:
+    # A hook on the gradient and no term of the loss: it works with any local training.
+    def add(start: Tensor, changed: Tensor) -> None:
+        assert changed.grad is not None
+        changed.grad.add_(gradient(changed.detach() - start), alpha=mu)
+
+    parameters = list(model.parameters()) if mu else []
+    starts = [parameter.detach().clone() for parameter in parameters] if anchor is None else anchor
+    # Removed also after an error: the model outlives the block.
+    with ExitStack() as hooks:
+        for parameter, start in zip(parameters, starts, strict=True) if mu else ():
+            hook = parameter.register_post_accumulate_grad_hook(partial(add, start))  # type: ignore[no-untyped-call]
+            hooks.enter_context(hook)
         yield
-    # Also after an error: the model outlives the block.
-    finally:
-        for hook in hooks:
-            hook.remove()
