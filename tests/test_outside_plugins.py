@@ -46,7 +46,6 @@ def outside(installed, tmp_path_factory):
 
 
 def test_a_method_is_one_file(outside):
-    """The printed list is the one in CONTRIBUTING: the file, and its entry point."""
     out = outside.folder / "run"
     keys = ["method=toy-method", "toy.shrink=0.25", "toy.rounds-off=1"]
     done = outside(
@@ -60,8 +59,6 @@ def test_a_method_is_one_file(outside):
     assert result["config"]["toy.shrink"] == 0.25
     counts = [row["counts"]["toy-shares"] for row in result["history"]]
     assert counts == pytest.approx([1000 * 3 * 0.6 * 0.25] * 2, abs=100)
-    print("a method with two keys, a server side and a search space:")
-    print(f"  toy_method.py  {len((OUTSIDE / 'toy_method.py').read_text().splitlines())} lines")
 
 
 def test_its_keys_are_checked_and_listed(outside):

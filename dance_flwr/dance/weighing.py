@@ -89,10 +89,10 @@ class Layout:
             budget = torch.tensor(limits, device=rows.device)
             budget = budget.repeat_interleave(len(rows) // len(limits))
             probs = project_budget(probs, rows, None, budget)
-        # An empty row is all padding, over which entmax is uniform: the mask makes it 0.
+        # An empty row is all padding, where entmax is uniform and other rules may be NaN.
         parts = probs.view(len(self.filled), -1, probs.size(1))
         beside: Tensor = _Reorder.apply(parts, self.beside, self.back, self.filled)  # type: ignore[no-untyped-call]
-        return beside.view_as(self.inside) * self.inside
+        return beside.view_as(self.inside).where(self.inside, 0)
 
 
 def _empty_layout(count: int, widths: tuple[int, ...], device: torch.device) -> Layout:

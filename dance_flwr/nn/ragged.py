@@ -19,9 +19,9 @@ from dance_flwr.nn.sums import HOST, sums_of_rows
 # Rows up to this width are padded to one matrix, longer ones are not.
 _WIDEST_SINGLE_BUCKET = 128
 
-# How scores become weights: (scores [m, W], inside [m, W]) -> weights [m, W] >= 0
-# of the same type, with gradients. `inside` is False where a row is padded, with scores far below
-# all others. The weights of a row sum to 1; padding has none, except in a row of padding alone.
+# How scores become weights: (scores [m, W], inside [m, W]) -> weights [m, W] >= 0 of the same type,
+# with gradients. Rows sum to 1. `inside` is False for padding, which scores far below all others
+# and has no weight; a row of padding alone is not read, and may be NaN.
 Rule = Callable[[Tensor, Tensor], Tensor]
 
 

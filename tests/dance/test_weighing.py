@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from dance_flwr.config.plugins import CHUNK_RULES
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.inference import neighbour_labels
 from dance_flwr.dance.weighing import DenseSelection, Layout, weigh
+from dance_flwr.nn.entmax import entmax15
 
 
 def one_hot(client):
@@ -67,17 +69,20 @@ def test_selection_and_training_choose_the_same_chunks_by_the_same_scores(name, 
 
     def spy(scores, inside):
         scored.append(scores[inside])
-        return rule(scores, inside)
+        found = rule(scores, inside)
+        assert bool((found >= 0).all()) and not found[~inside].any()
+        torch.testing.assert_close(found.sum(1), torch.ones_like(found[:, 0]))
+        return found
 
     def weights(layout, *arguments):
         weighed.append(of_all(layout, *arguments))
         return weighed[-1]
 
     of_all = Layout.weights
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CHUNK_RULES, "get", lambda name: spy)
-        patch.setattr(Layout, "weights", weights)
-        client.config = replace(client.config, chunk_rule=name)
+    with (
+        patch.object(CHUNK_RULES, "get", lambda name: spy),
+        patch.object(Layout, "weights", weights),
+    ):
         selection = client.select()
         trained(client, "candidates", selection)
     of_selection, of_training = scored
@@ -97,18 +102,21 @@ def test_the_selection_alone_weighs_the_same_where_no_budget_binds(client):
         torch.testing.assert_close(getattr(found, name), getattr(wanted, name))
 
 
+@pytest.mark.parametrize("rule", [entmax15, above_the_mean])
 @given(client=clients())
-def test_padding_weighs_nothing(client):
+def test_padding_weighs_nothing(rule, client):
+    """Also where a rule divides by a row's number of entries, which is 0 in a row of padding."""
     reader, selection = client.reader(one_hot(client)), client.select()
     padded, hidden = selection.padded, client.hidden[selection.nodes]
     wide = padded.widened([width + 1 for width in padded.widths], len(hidden) + 2)
-    rows = torch.nn.functional.pad(hidden, (0, 0, 0, 2))
-    found = weigh(reader, rows, DenseSelection.of(reader, wide))
-    for part, wanted in zip(
-        found, weigh(reader, hidden, DenseSelection.of(reader, padded)), strict=True
-    ):
-        torch.testing.assert_close(part[: len(hidden)], wanted)
-    assert not found[1][len(hidden) :].any()
+    rows = torch.nn.functional.pad(hidden, (0, 0, 0, 2)).requires_grad_()
+    with patch.object(CHUNK_RULES, "get", lambda name: rule):
+        found = weigh(reader, rows, DenseSelection.of(reader, wide))
+        wanted = weigh(reader, hidden, DenseSelection.of(reader, padded))
+    for part, exact in zip(found, wanted, strict=True):
+        torch.testing.assert_close(part, torch.cat([exact, torch.zeros_like(part[:2])]))
+    sum(part.sum() for part in found).backward()
+    assert bool(rows.grad.isfinite().all())
 
 
 def texts_with_gradients(client):

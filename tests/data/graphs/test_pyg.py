@@ -118,19 +118,12 @@ REFUSED = {
     "ids": (Data(num_nodes=2), {"ids": ["a", "a"]}, "row 2: expected unique ids, found 'a'"),
     "no id": (Data(num_nodes=2), {"ids": ["a", ""]}, "ids: expected .* found '' at place 1"),
     "no id once stored": (Data(num_nodes=2), {"ids": ["a", "\0"]}, "ids: .* found '\\\\x00' at"),
-    "an id of no text": (Data(num_nodes=2), {"ids": ["a", None]}, "ids: .* found None at place 1"),
     "half an id": (Data(num_nodes=2), {"ids": ["a", "b\ud800"]}, "ids: expected .* at place 1"),
-    "a class of no name": (
-        Data(num_nodes=2, y=torch.tensor([0, 1])),
-        {"class_names": ["one", ""]},
-        "class_names: expected .* found '' at place 1",
-    ),
     "numbers of classes": (
         Data(num_nodes=2, y=torch.tensor([0, 1])),
         {"class_names": [3, 7]},
         "class_names: expected .* found 3 at place 0",
     ),
-    "half a class name": (Data(num_nodes=2), {"class_names": ["\udfff"]}, "class_names: expected"),
     "no class names": (Data(num_nodes=2), {"class_names": [["one"]]}, "class_names: expected"),
 }
 
