@@ -6,12 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dance_flwr.cli.options import (
-    ClientFolder,
-    FinishedRun,
-    Group,
-    run_argument,
-)
+from dance_flwr.cli.options import ClientFolder, FinishedRun, Group, run_argument
 from dance_flwr.errors import UserError
 
 Data = Annotated[

@@ -13,17 +13,7 @@ from typing import Annotated, TextIO
 import click
 import typer
 
-from dance_flwr.cli import (
-    data,
-    deploy,
-    evidence,
-    listing,
-    partition,
-    predict,
-    report,
-    run,
-    site,
-)
+from dance_flwr.cli import data, deploy, evidence, listing, partition, predict, report, run, site
 from dance_flwr.cli.options import Group
 from dance_flwr.errors import UserError, near
 from dance_flwr.escaping import escaped, one_line

@@ -15,13 +15,7 @@ from typing import Any
 import numpy as np
 
 from dance_flwr.config.paths import MANIFEST
-from dance_flwr.data.card import (
-    ARRAYS,
-    WEIGHTS,
-    ClientCard,
-    chunk_digests,
-    read_card,
-)
+from dance_flwr.data.card import ARRAYS, WEIGHTS, ClientCard, chunk_digests, read_card
 from dance_flwr.data.digests import write_card
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.graphs.graph import TextGraph

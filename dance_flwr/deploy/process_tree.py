@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from dance_flwr.runs.processes import tool
+from dance_flwr.runs.processes import lives, tool
 
 _PATIENCE_SECONDS = 5.0
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
@@ -51,7 +51,7 @@ class ProcessTree(subprocess.Popen[bytes]):
         if self.poll() is not None:
             return set()
         own = psutil.Process(self.pid)
-        return {own, *filter(_lives, own.children(recursive=True))}
+        return {own, *filter(lives, own.children(recursive=True))}
 
 
 def stop(tree: ProcessTree) -> None:
@@ -59,19 +59,13 @@ def stop(tree: ProcessTree) -> None:
     members = tree.members()
     tree.terminate()  # the others end with it
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while any(map(_lives, members)) and time.monotonic() < deadline:
+    while any(map(lives, members)) and time.monotonic() < deadline:
         time.sleep(0.05)
         tree.poll()
     for member in {*members, *tree.members()}:
         with suppress(psutil.NoSuchProcess):
             member.kill()
     tree.wait()
-
-
-def _lives(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    return False
 
 
 def _end_with(parent: int) -> None:

@@ -21,13 +21,7 @@ from dance_flwr.data.client_folder import Log
 from dance_flwr.data.federation_file import read_agreement
 from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.institution import make_folder
-from dance_flwr.deploy.bundle import (
-    ACCEPTED,
-    REFUSED,
-    accepted_code,
-    append_digest,
-    digests_in,
-)
+from dance_flwr.deploy.bundle import ACCEPTED, REFUSED, accepted_code, append_digest, digests_in
 from dance_flwr.deploy.certificates import CA, make_key
 from dance_flwr.deploy.checks import CHECKS, Node, Result, Status, run_checks, unchecked
 from dance_flwr.deploy.invitation import AGREED, SITE_UNIT, Invitation, folder_with, unit_text

@@ -12,13 +12,7 @@ from dance_flwr.data.edge_spans import EdgeSpans
 from dance_flwr.escaping import escaped, one_line
 from dance_flwr.evidence.account import GRAPH, LABELS, START, TEXT, account, log_odds
 from dance_flwr.evidence.pack import FUSED, OWN, PERSONAL, SMOOTHED, Packs
-from dance_flwr.evidence.summaries.summary import (
-    Sentence,
-    Span,
-    lines_of,
-    quote,
-    spans_of,
-)
+from dance_flwr.evidence.summaries.summary import Sentence, Span, lines_of, quote, spans_of
 
 # Stage -> its name for readers.
 READINGS = {

@@ -145,12 +145,7 @@ class FinishedRun:
         return None if value is None else str(value)
 
 
-def show_evidence(
-    run: Path,
-    client: int,
-    node: str | None,
-    client_folder: Path | None,
-) -> str:
+def show_evidence(run: Path, client: int, node: str | None, client_folder: Path | None) -> str:
     """Return one evidence pack of a run as text.
 
     Parameters
@@ -175,12 +170,10 @@ def show_evidence(
             )
         row: int | None = example_row(packs)
     elif node in (ids := data.ids()):
-        row = packs.row_of(ids.index(node))
-        if row is None:
-            packs = finished.explainer(finished.client(data)).explain(
-                torch.tensor([ids.index(node)])
-            )
-            packs, row = packs.calibrated(calibration), 0
+        place = ids.index(node)
+        if (row := packs.row_of(place)) is None:
+            explainer = finished.explainer(finished.client(data))
+            packs, row = explainer.explain(torch.tensor([place])).calibrated(calibration), 0
     else:
         raise UserError(f"--node: expected the id of a node of client {client}, found {node!r}")
     assert row is not None

@@ -4,9 +4,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+
+import psutil
 
 
 @contextmanager
@@ -40,6 +42,13 @@ def stopping_in_order(stop: Callable[[], object] | None = None) -> Iterator[None
 def tool(name: str) -> Path:
     """Return a command of this environment, not the first one on PATH."""
     return Path(sys.executable).parent / name
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether a process is neither gone nor a zombie."""
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def keeper(module: str, *arguments: str) -> subprocess.Popen[bytes]:

@@ -14,12 +14,7 @@ from dance_flwr.errors import ResumeError, UserError, reason_of
 from dance_flwr.federation.client.measured import MEASURED, Measured, read_measured
 from dance_flwr.runs.checkpoint import BEFORE, CHECKPOINT, Checkpoint
 from dance_flwr.runs.locks import is_locked
-from dance_flwr.runs.result import (
-    Round,
-    read_history,
-    read_result,
-    why_not_tested,
-)
+from dance_flwr.runs.result import Round, read_history, read_result, why_not_tested
 from dance_flwr.runs.resume import how_to_resume
 
 RUNNING, FINISHED, FAILED, INTERRUPTED = ("running", "finished", "failed", "interrupted")

@@ -7,21 +7,10 @@ from itertools import pairwise
 import pytest
 import torch
 from dance_flwr_rivals.condensation.adjacency import normalise, union_edges
-from dance_flwr_rivals.condensation.graphs import (
-    as_upload,
-    graph_fault,
-    layer_normalise,
-)
-from dance_flwr_rivals.condensation.matching import (
-    Network,
-    class_gradients,
-)
+from dance_flwr_rivals.condensation.graphs import as_upload, graph_fault, layer_normalise
+from dance_flwr_rivals.condensation.matching import Network, class_gradients
 from dance_flwr_rivals.fedgm.client import gradients
-from dance_flwr_rivals.fedgm.server import (
-    Block,
-    pool_gradients,
-    refine,
-)
+from dance_flwr_rivals.fedgm.server import Block, pool_gradients, refine
 from hypothesis import given
 from hypothesis import strategies as st
 from rival_support.blocks import draw

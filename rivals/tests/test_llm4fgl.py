@@ -16,11 +16,7 @@ from dance_flwr_rivals.llm4fgl.predictor import (
     nearest,
     train_predictor,
 )
-from dance_flwr_rivals.llm4fgl.writing import (
-    Task,
-    prompts_of,
-    recombined,
-)
+from dance_flwr_rivals.llm4fgl.writing import Task, prompts_of, recombined
 from hypothesis import given
 from hypothesis import strategies as st
 from rival_support import oracle_llm4fgl as oracle

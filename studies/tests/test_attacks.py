@@ -22,13 +22,7 @@ from dance_flwr_studies.protocols.attacks.inference import (
     node_losses,
     supervised_members,
 )
-from dance_flwr_studies.protocols.attacks.observations import (
-    LEVELS,
-    MEAN,
-    OTHER,
-    OWN,
-    observations,
-)
+from dance_flwr_studies.protocols.attacks.observations import LEVELS, MEAN, OTHER, OWN, observations
 from dance_flwr_studies.reports.tables import NOTHING
 from study_support.inline import Inline
 from support.graphs import SMALL, WORDS, node_id, sentences, text_graph

@@ -8,12 +8,7 @@ import pytest
 import torch
 from dance_flwr_studies.engine.cells import Request, Row
 from dance_flwr_studies.protocols.complexity import growth
-from dance_flwr_studies.protocols.complexity.growth import (
-    SERIES,
-    cost_of,
-    measure,
-    prepare_clients,
-)
+from dance_flwr_studies.protocols.complexity.growth import SERIES, cost_of, measure, prepare_clients
 from dance_flwr_studies.protocols.complexity.protocol import EXPERIMENT
 from dance_flwr_studies.protocols.complexity.synthetic_client import Scale
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -19,11 +19,7 @@ from dance_flwr_studies.metrics.controls import (
     dense_attention,
     rankings,
 )
-from dance_flwr_studies.metrics.faithfulness import (
-    measures,
-    node_values,
-    outcomes,
-)
+from dance_flwr_studies.metrics.faithfulness import measures, node_values, outcomes
 from dance_flwr_studies.protocols.faithfulness.estimates import estimates
 from dance_flwr_studies.protocols.faithfulness.protocol import EXPERIMENT, faithfulness
 from oracles import interventions as oracle

@@ -8,12 +8,7 @@ import scipy.stats
 import torch
 from dance_flwr_studies.metrics.controls import CONTROLS, EVIDENCE
 from dance_flwr_studies.metrics.faithfulness import measures, node_values
-from dance_flwr_studies.protocols.faithfulness.estimates import (
-    bootstrap,
-    estimates,
-    pack,
-    unpack,
-)
+from dance_flwr_studies.protocols.faithfulness.estimates import bootstrap, estimates, pack, unpack
 
 
 def outcomes_by_hand():

@@ -3,13 +3,7 @@
 import pytest
 import torch
 from dance_flwr_studies.engine.cells import Row
-from dance_flwr_studies.metrics.controls import (
-    CONTROLS,
-    EVIDENCE,
-    Pool,
-    control_weights,
-    rankings,
-)
+from dance_flwr_studies.metrics.controls import CONTROLS, EVIDENCE, Pool, control_weights, rankings
 from dance_flwr_studies.metrics.faithfulness import EXPLAINER, OTHERS, SOURCES, measures
 from dance_flwr_studies.protocols.faithfulness.estimates import pack, unpack
 from dance_flwr_studies.protocols.faithfulness.gnn_explainer import (

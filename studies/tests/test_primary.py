@@ -6,13 +6,7 @@ from statistics import fmean
 
 import pytest
 from dance_flwr_studies.protocols import primary
-from dance_flwr_studies.protocols.primary import (
-    ALONE,
-    DANCE,
-    PERSONAL,
-    QUESTIONS,
-    TEXT,
-)
+from dance_flwr_studies.protocols.primary import ALONE, DANCE, PERSONAL, QUESTIONS, TEXT
 from scipy.stats import t as student
 from study_support.rows import cells_of, row_of
 

@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from support.project import PROJECT
 
 from dance_flwr.config.paths import shipped
-from dance_flwr.config.text import (
-    all_tables,
-    read_config,
-    read_values,
-    to_toml,
-    toml_block,
-)
+from dance_flwr.config.text import all_tables, read_config, read_values, to_toml, toml_block
 from dance_flwr.config.tree import defaults, flat_fields, flatten, parse, parse_stored
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.errors import ConfigError, UserError

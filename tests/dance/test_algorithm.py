@@ -11,11 +11,7 @@ from dance_flwr.dance.losses import supervised_nodes
 from dance_flwr.dance.passes import DanceClient, plain_pass_in_blocks
 from dance_flwr.dance.plan import Condensation, Plan
 from dance_flwr.dance.queue import Queue
-from dance_flwr.dance.state import (
-    CONDENSATION,
-    RunFolder,
-    read_stored,
-)
+from dance_flwr.dance.state import CONDENSATION, RunFolder, read_stored
 from dance_flwr.dance.topology import core_edges
 from dance_flwr.disk import write_npz
 from dance_flwr.evidence.pack import Packs

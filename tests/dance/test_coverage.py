@@ -11,11 +11,7 @@ from support.builders import lists
 from dance_flwr.config.tree import parse
 from dance_flwr.dance import coverage as module
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.coverage import (
-    cover,
-    facility_location,
-    masses,
-)
+from dance_flwr.dance.coverage import cover, facility_location, masses
 from dance_flwr.dance.nodes import Pool, Prediction, condense_nodes
 from dance_flwr.dance.passes import DanceClient, TwoSteps, pool_of
 from dance_flwr.dance.queue import Candidates

@@ -16,12 +16,7 @@ from dance_flwr.client_data.client_data import ClientData
 from dance_flwr.config.paths import STATE
 from dance_flwr.dance import state as module
 from dance_flwr.dance.plan import Condensation, Plan
-from dance_flwr.dance.state import (
-    CONDENSATION,
-    PLAN,
-    STATIC,
-    RunFolder,
-)
+from dance_flwr.dance.state import CONDENSATION, PLAN, STATIC, RunFolder
 from dance_flwr.federation.client.client import initial_model, shape_of
 from dance_flwr.methods.contract import RoundInfo
 from dance_flwr.methods.dance.client import Dance

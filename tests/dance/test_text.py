@@ -8,21 +8,12 @@ import pytest
 import torch
 from hypothesis import example, given
 from oracles import evidence as oracle
-from support.builders import (
-    SHAPE,
-    Client,
-    clients,
-    lists,
-    make_client,
-    split,
-)
+from support.builders import SHAPE, Client, clients, lists, make_client, split
 
 from dance_flwr.client_data.text_table import pool_chunks
 from dance_flwr.dance.config import DanceConfig
 from dance_flwr.dance.model import DanceModel, PaperModel
-from dance_flwr.dance.text import (
-    weigh_chunks,
-)
+from dance_flwr.dance.text import weigh_chunks
 
 
 def maps(model: DanceModel) -> dict[str, torch.Tensor]:

@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 from support.builders import clients, objective, split
 
 from dance_flwr.dance.config import DanceConfig
-from dance_flwr.dance.topology import (
-    candidate_support,
-    self_express,
-)
+from dance_flwr.dance.topology import candidate_support, self_express
 from dance_flwr.nn.ragged import entmax_rows, project_budget, rank_in_row
 
 

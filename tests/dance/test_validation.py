@@ -13,12 +13,7 @@ from dance_flwr.dance.inference import (
 )
 from dance_flwr.dance.passes import DanceClient, plain_pass_in_blocks
 from dance_flwr.dance.plan import Condensation
-from dance_flwr.dance.state import (
-    CONDENSATION,
-    VALIDATION,
-    RunFolder,
-    read_stored,
-)
+from dance_flwr.dance.state import CONDENSATION, VALIDATION, RunFolder, read_stored
 from dance_flwr.disk import read_npz, write_npz
 from dance_flwr.federation.client.client import Client, initial_model, shape_of
 from dance_flwr.fingerprint import model_fingerprint

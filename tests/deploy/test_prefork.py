@@ -17,6 +17,7 @@ from dance_flwr.deploy import prefork
 from dance_flwr.deploy import supernode as module
 from dance_flwr.deploy.process_tree import ProcessTree, stop
 from dance_flwr.deploy.superlink import flower_environment
+from dance_flwr.runs.processes import lives
 
 # `load` must import all libraries that a task needs; it must leave one thread, or forking is not
 # safe (pyarrow's allocator has one, and stops it for a fork); and it must not ask for a GPU: what
@@ -109,7 +110,7 @@ def test_both_processes_end_together_and_leave_nothing(supernode, number):
     process, tasks, folder = supernode
     process.send_signal(number)
     process.wait()
-    wait_until(lambda: not tasks.is_running() or tasks.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: not lives(tasks))
     assert not folder.exists()
 
 
@@ -192,7 +193,7 @@ def test_a_task_ends_with_its_supernode(tmp_path):
     try:
         supernode.kill()
         supernode.wait()
-        wait_until(lambda: not task.is_running() or task.status() == psutil.STATUS_ZOMBIE, 10)
+        wait_until(lambda: not lives(task), 10)
         wait_until(lambda: not folder.exists(), 10)
     finally:
         if task.is_running():

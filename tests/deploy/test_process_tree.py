@@ -13,7 +13,7 @@ from support.processes import wait_until
 
 from dance_flwr.deploy import process_tree
 from dance_flwr.deploy.process_tree import ProcessTree, stop
-from dance_flwr.runs.processes import stopping_in_order
+from dance_flwr.runs.processes import lives, stopping_in_order
 
 # It has a child in a session of its own, as Flower's SuperLink; {} is what SIGTERM does.
 STARTS_ANOTHER = """
@@ -49,7 +49,7 @@ def test_a_tree_is_stopped_even_if_nobody_listens_and_no_other_one(tree, monkeyp
     members = first.members()
     assert len(members) == 2
     stop(first)
-    wait_until(lambda: not any(map(process_tree._lives, members)), 5)
+    wait_until(lambda: not any(map(lives, members)), 5)
     assert len(second.members()) == 2
 
 

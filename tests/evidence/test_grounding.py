@@ -7,12 +7,7 @@ import snowballstemmer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dance_flwr.evidence.summaries.grounding import (
-    MIN_BIGRAM_SHARE,
-    MIN_WORD_SHARE,
-    refusal,
-    share,
-)
+from dance_flwr.evidence.summaries.grounding import MIN_BIGRAM_SHARE, MIN_WORD_SHARE, refusal, share
 
 TREES = (
     "Decision tables map sets of conditions to actions. Induction of decision tables from 42 cases "

@@ -14,11 +14,7 @@ from dance_flwr.evidence.summaries.language_model import (
     SHORTEN,
     ModelSummariser,
 )
-from dance_flwr.evidence.summaries.summary import (
-    MAX_SENTENCES,
-    Span,
-    quote,
-)
+from dance_flwr.evidence.summaries.summary import MAX_SENTENCES, Span, quote
 from dance_flwr.llm.embedded import Embedded, model_file
 from dance_flwr.llm.local_settings import LocalSettings
 

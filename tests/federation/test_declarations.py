@@ -7,11 +7,7 @@ import pytest
 from support.project import PROJECT
 
 from dance_flwr.errors import UserError
-from dance_flwr.federation.declarations import (
-    declared,
-    disclosure,
-    entries,
-)
+from dance_flwr.federation.declarations import declared, disclosure, entries
 from dance_flwr.federation.flower import SecAggKey
 from dance_flwr.federation.wire import keys
 from dance_flwr.federation.wire.rules import ANY, Disclosure, Kind

@@ -9,12 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.builders import split
 
-from dance_flwr.nn.ragged import (
-    budgeted_rows,
-    entmax_rows,
-    project_budget,
-    ptr_of_sizes,
-)
+from dance_flwr.nn.ragged import budgeted_rows, entmax_rows, project_budget, ptr_of_sizes
 
 ROW_SIZES = st.lists(st.integers(0, 9), min_size=1, max_size=8)  # of rows, empty ones included
 

@@ -3,6 +3,8 @@
 import re
 import shutil
 import signal
+import subprocess
+import sys
 
 import pytest
 from support.stopping import PATIENCE_SECONDS
@@ -89,6 +91,36 @@ def test_a_run_whose_ray_is_killed_says_so_and_is_resumed(
     assert started.left(PATIENCE_SECONDS) == []
     again = begin([*command[:2], "--resume", tmp_path / "out"], "out/result.json")
     assert again.process.wait(PATIENCE_SECONDS) == 0, again.text()
+
+
+@pytest.mark.flower
+@pytest.mark.xdist_group("engine")
+def test_lost_replies_of_a_killed_ray_are_not_given_as_the_cause(run_config, data_root, tmp_path):
+    config = run_config(out="", data_root=str(data_root))
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    command = [sys.executable, "-c", FAILS_FIRST, tmp_path / "config.toml"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "Ray's raylet to run until the end, found it gone" in done.stderr.splitlines()[-1]
+
+
+FAILS_FIRST = """
+import sys, psutil
+from pathlib import Path
+from dance_flwr.config.text import read_config
+from dance_flwr.errors import UserError
+from dance_flwr.runs.simulation import ray_engine
+with ray_engine.apps():
+    import server_app
+
+def fail(*_, **__):
+    raylet = next(each for each in psutil.Process().children() if each.name() == "raylet")
+    raylet.kill()
+    raylet.wait()
+    raise UserError("expected 3 valid replies, found 1")
+
+ray_engine._WATCH_SECONDS, server_app.run = 600, fail
+ray_engine.run_under_ray(read_config([Path(sys.argv[1])], [], {}), Path(), print)
+"""
 
 
 def says_that_it_was_removed(started, out):

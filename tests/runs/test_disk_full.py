@@ -17,10 +17,7 @@ from dance_flwr.config.text import to_toml
 from dance_flwr.config.tree import flatten
 from dance_flwr.dance.plan import Condensation
 from dance_flwr.dance.queue import Queue
-from dance_flwr.dance.state import (
-    CONDENSATION,
-    RunFolder,
-)
+from dance_flwr.dance.state import CONDENSATION, RunFolder
 from dance_flwr.data.prepare import prepare
 from dance_flwr.disk import atomic_file
 from dance_flwr.evidence.pack import Packs

@@ -18,12 +18,7 @@ from dance_flwr.runs.locks import SERVER, exclusive
 from dance_flwr.runs.result import Round
 from dance_flwr.runs.run import read_run
 from dance_flwr.runs.simulation.in_process import run_in_process
-from dance_flwr.runs.tracking import (
-    final_numbers,
-    round_numbers,
-    track_run,
-    tracked,
-)
+from dance_flwr.runs.tracking import final_numbers, round_numbers, track_run, tracked
 
 PACKAGES = ("mlflow", "tensorboard")
 

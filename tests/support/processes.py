@@ -16,6 +16,8 @@ from pathlib import Path
 
 import psutil
 
+from dance_flwr.runs.processes import lives
+
 MARK = "DANCE_FLWR_TEST_MARK"
 LOOK_SECONDS = 0.5  # a look reads every process of the machine
 
@@ -168,13 +170,6 @@ def take_terminal():
     """Make standard input the terminal of this session, so that its end is a SIGHUP."""
     heed_signals()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
-def lives(process):
-    """Whether a process is neither gone nor a zombie."""
-    with suppress(psutil.Error):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 def name(process):

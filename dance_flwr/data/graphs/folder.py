@@ -18,13 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from dance_flwr.data.graphs.edges import (
-    EdgeTexts,
-    check_weights,
-    csr_rows,
-    csr_weights,
-    pair_codes,
-)
+from dance_flwr.data.graphs.edges import EdgeTexts, check_weights, csr_rows, csr_weights, pair_codes
 from dance_flwr.data.graphs.graph import SPLIT_NAMES, UNLABELLED, TextGraph, csr_from_pairs
 from dance_flwr.data.graphs.tables import join, parquet_table
 from dance_flwr.disk import atomic_path, create_folder

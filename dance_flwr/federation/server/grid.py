@@ -18,9 +18,7 @@ from dance_flwr.federation.declarations import MAX_NODES
 from dance_flwr.federation.privacy.dp import fewest_clients, repeats_cost, update_bound
 from dance_flwr.federation.secagg import masks
 from dance_flwr.federation.secagg.server import MaskedSum, masked_sum, sum_format
-from dance_flwr.federation.secagg.sums import (
-    SumOptions,
-)
+from dance_flwr.federation.secagg.sums import SumOptions
 from dance_flwr.federation.server.checks import ReplyChecks, total_fault
 from dance_flwr.federation.server.polling import MessageLog, ask, is_lost, silence, timeout_of
 from dance_flwr.federation.wire import keys

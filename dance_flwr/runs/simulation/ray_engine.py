@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import chdir, contextmanager, suppress
 from copy import copy
 from pathlib import Path
@@ -26,7 +26,7 @@ from dance_flwr.config.tree import RunConfig, flatten
 from dance_flwr.disk import private_folder
 from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
-from dance_flwr.runs.processes import stopping_in_order
+from dance_flwr.runs.processes import lives, stopping_in_order
 from dance_flwr.runs.result import read_result
 from dance_flwr.runs.simulation.in_process import OnRound, apps, keep_errors_only
 from dance_flwr.runs.simulation.ray_keeper import kept
@@ -57,12 +57,17 @@ def run_under_ray(config: RunConfig, folder: Path, on_round: OnRound) -> dict[st
             server_app.run(waiting, config, str(context.run_id), folder, on_round)
         except KeyboardInterrupt:
             return  # the main thread has the signal, and reports it
+        except UserError:
+            # Lost replies may come before the look that finds their cause.
+            if not ended():
+                raise
         finally:
             stopped.set()
 
     # Ray has handlers of its own from its start on; they end a process with other codes.
     keep_errors_only()
-    logging.getLogger("flwr").addFilter(_is_no_repetition)
+    # Flower's tracebacks repeat what our server reports.
+    logging.getLogger("flwr").addFilter(lambda of: of.module not in ("vce_api", "raybackend"))
     # Flower waits for its threads before it passes a signal on, and they wait for workers.
     with apps(), _ray(stopped) as ended, stopping_in_order(stopped.set):
         flower.replace("BasicActorPool", _pool_type(stopped))
@@ -80,9 +85,9 @@ def run_under_ray(config: RunConfig, folder: Path, on_round: OnRound) -> dict[st
             stopped.set()
             for thread in threads:
                 thread.join(_END_SECONDS)
-        if ended:
+        if name := ended():
             raise UserError(
-                f"expected Ray's {ended[0]} to run until the end, found it gone, perhaps killed "
+                f"expected Ray's {name} to run until the end, found it gone, perhaps killed "
                 "for its memory"
             )
     return read_result(folder)
@@ -104,11 +109,6 @@ class InstalledClientApp:
         return client_app.app(message, keyed)
 
 
-def _is_no_repetition(record: logging.LogRecord) -> bool:
-    """Whether to keep a record: Flower's tracebacks repeat what our server reports."""
-    return record.module not in ("vce_api", "raybackend")
-
-
 def _stoppable(grid: Grid, stopped: threading.Event) -> Grid:
     pull = grid.pull_messages
 
@@ -122,21 +122,23 @@ def _stoppable(grid: Grid, stopped: threading.Event) -> Grid:
 
 
 @contextmanager
-def _ray(stopped: threading.Event) -> Iterator[list[str]]:
+def _ray(stopped: threading.Event) -> Iterator[Callable[[], str]]:
     """Start Ray for this run: on loopback, with a token, files private.
 
-    Yields the names of its servers that have ended. The first one stops the run: without it, Ray
-    starts no worker and waits, or exits this process without a word.
+    Yields a function that names a server of Ray that has ended before the run, or "". It stops the
+    run: without it, Ray starts no worker and waits, or exits this process without a word.
     """
-    ended: list[str] = []
+    seen: list[str] = []
+
+    def ended() -> str:
+        if not stopped.is_set():  # afterwards Flower ends them
+            seen.extend(name for name, server in servers if not lives(server))
+        return seen[0] if seen else ""
 
     def watch() -> None:
-        servers = [each for each in psutil.Process().children() if each.name() in _SERVERS]
         while not stopped.wait(_WATCH_SECONDS):
-            for server in servers:
-                if not server.is_running() or server.status() == psutil.STATUS_ZOMBIE:
-                    ended.append(server.name())
-                    stopped.set()
+            if ended():
+                stopped.set()
 
     # Settings of Ray are read when it is imported.
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
@@ -154,6 +156,7 @@ def _ray(stopped: threading.Event) -> Iterator[list[str]]:
             ray.init(
                 "local", include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
             )
+        servers = [(of.name(), of) for of in psutil.Process().children() if of.name() in _SERVERS]
         threading.Thread(target=watch, daemon=True).start()
         try:
             yield ended

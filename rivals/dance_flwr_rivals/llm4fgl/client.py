@@ -21,11 +21,7 @@ from dance_flwr_rivals.llm4fgl.generation import (
     poorest,
     rewrite,
 )
-from dance_flwr_rivals.llm4fgl.predictor import (
-    GeneratingModel,
-    LocalPairs,
-    train_predictor,
-)
+from dance_flwr_rivals.llm4fgl.predictor import GeneratingModel, LocalPairs, train_predictor
 from dance_flwr_rivals.llm4fgl.writing import Writer
 from dance_flwr_rivals.refined_graph import (
     TRAINING,

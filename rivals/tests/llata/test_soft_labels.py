@@ -13,13 +13,7 @@ from dance_flwr_rivals.llata.asking import (
     probabilities,
     questions,
 )
-from dance_flwr_rivals.llata.nodes import (
-    ALPHA,
-    FOLDS,
-    STEPS,
-    cosine_labels,
-    propagated_labels,
-)
+from dance_flwr_rivals.llata.nodes import ALPHA, FOLDS, STEPS, cosine_labels, propagated_labels
 from dance_flwr_rivals.llata.tree import communities_of
 from hypothesis import given
 from hypothesis import strategies as st

@@ -12,12 +12,7 @@ from dance_flwr.config.tree import RunConfig
 from dance_flwr_studies.engine.cells import Cell, Experiment, Request, Row, Section, dataset_name
 from dance_flwr_studies.protocols.variants import BY_SITE, RATIO, REFERENCE, find
 from dance_flwr_studies.reports.sections import accuracy, mean_of, named, side_by_side
-from dance_flwr_studies.reports.significance import (
-    MARGIN,
-    comparison_table,
-    corrected,
-    paired_test,
-)
+from dance_flwr_studies.reports.significance import MARGIN, comparison_table, corrected, paired_test
 from dance_flwr_studies.reports.tables import Group, groups, value_of
 from dance_flwr_studies.reports.verdicts import Expected, expect, of_datasets
 

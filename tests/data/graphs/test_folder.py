@@ -15,10 +15,7 @@ from support.imports import in_this_process
 from dance_flwr.config.plugins import DATASETS
 from dance_flwr.data.graphs.catalogue import GraphSource
 from dance_flwr.data.graphs.folder import read_folder, write_folder
-from dance_flwr.data.graphs.graph import (
-    TextGraph,
-    csr_from_pairs,
-)
+from dance_flwr.data.graphs.graph import TextGraph, csr_from_pairs
 from dance_flwr.data.imports.importer import import_graph, read_graph
 from dance_flwr.data.imports.loading import absolute_source, load_graph, source_identity
 from dance_flwr.data.imports.options import Options

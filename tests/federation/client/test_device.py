@@ -16,11 +16,7 @@ import server_app
 from dance_flwr.config.tree import flatten
 from dance_flwr.errors import QuorumError
 from dance_flwr.federation.client.client import Client, close_clients, open_client
-from dance_flwr.federation.client.device import (
-    claim,
-    memory_ratio,
-    pick_device,
-)
+from dance_flwr.federation.client.device import claim, memory_ratio, pick_device
 from dance_flwr.nn.moving import HOST
 from dance_flwr.runs.result import read_result
 from dance_flwr.runs.simulation.in_process import InProcessGrid

@@ -6,10 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dance_flwr.config.sections import FLOAT16, INT8
-from dance_flwr.federation.privacy.quantiser import (
-    dequantise,
-    quantise,
-)
+from dance_flwr.federation.privacy.quantiser import dequantise, quantise
 
 VALUES = st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=12)
 PRECISIONS = pytest.mark.parametrize("precision", [FLOAT16, INT8])

@@ -17,12 +17,7 @@ import client_app
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.errors import QuorumError, UserError
 from dance_flwr.federation.client.client import initial_model, shape_of
-from dance_flwr.federation.flower import (
-    SECAGG_CONFIGS,
-    SECAGG_STATE,
-    STATE_STAGE,
-    bytes_to_ndarray,
-)
+from dance_flwr.federation.flower import SECAGG_CONFIGS, SECAGG_STATE, STATE_STAGE, bytes_to_ndarray
 from dance_flwr.federation.flower import SecAggKey as Key
 from dance_flwr.federation.flower import SecAggStage as Stage
 from dance_flwr.federation.secagg import masks

@@ -10,16 +10,8 @@ from hypothesis.extra.numpy import arrays
 from dance_flwr.config.sections import FLOAT16, FLOAT32, INT8
 from dance_flwr.errors import UserError
 from dance_flwr.federation.secagg.server import decode_integers, sum_format, unpack_bits
-from dance_flwr.federation.secagg.sums import (
-    MAX_VALUE,
-    check_bounded,
-    encode_integers,
-    pack_bits,
-)
-from dance_flwr.methods.fixed_point import (
-    encode_update,
-    to_steps,
-)
+from dance_flwr.federation.secagg.sums import MAX_VALUE, check_bounded, encode_integers, pack_bits
+from dance_flwr.methods.fixed_point import encode_update, to_steps
 
 INTEGERS = st.integers(0, MAX_VALUE)
 

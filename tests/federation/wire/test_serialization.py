@@ -11,12 +11,7 @@ from safetensors.numpy import save
 from support.graphs import EVERY_ROUND
 
 from dance_flwr.federation.wire import messages
-from dance_flwr.federation.wire.serialization import (
-    PACKED,
-    is_packed,
-    pack,
-    unpack,
-)
+from dance_flwr.federation.wire.serialization import PACKED, is_packed, pack, unpack
 
 TaskIdentity.run_id = TaskIdentity.node_id = TaskIdentity.task_id = 1
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.uint8)

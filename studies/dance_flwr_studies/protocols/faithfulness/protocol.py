@@ -25,12 +25,7 @@ from dance_flwr.federation.client.client import open_client
 from dance_flwr.runs.result import load_model, read_result
 from dance_flwr.seeding import derive, generator
 from dance_flwr_studies.engine.cells import Cell, Experiment, Request
-from dance_flwr_studies.metrics.faithfulness import (
-    EXPLAINER,
-    Outcomes,
-    node_values,
-    outcomes,
-)
+from dance_flwr_studies.metrics.faithfulness import EXPLAINER, Outcomes, node_values, outcomes
 from dance_flwr_studies.protocols.faithfulness.estimates import pack
 from dance_flwr_studies.protocols.faithfulness.gnn_explainer import masked_chunks
 from dance_flwr_studies.protocols.faithfulness.tables import render, verdict_of

@@ -6,11 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from dance_flwr_studies.engine.cells import Picture, Row, Section
-from dance_flwr_studies.protocols.faithfulness.estimates import (
-    DIFFERENCE,
-    Estimate,
-    estimates,
-)
+from dance_flwr_studies.protocols.faithfulness.estimates import DIFFERENCE, Estimate, estimates
 from dance_flwr_studies.reports.figures import COLOURS, style
 from dance_flwr_studies.reports.significance import interval_test
 from dance_flwr_studies.reports.tables import NOTHING, Group, by_label, groups, markdown
