@@ -67,6 +67,10 @@ def atomic_path(path: Path, *, keep: Path | None = None, lasting: bool = False) 
         draft.replace(path)
         if lasting:
             _flush(path.parent)
+    except OSError as error:
+        if error.errno:  # a full disk names no file
+            error.filename = error.filename or str(path)
+        raise
     finally:
         # A disk that refuses the file may refuse its removal too; the first error is reported.
         with suppress(OSError):

@@ -144,11 +144,14 @@ def disk_of(folder: Path) -> Iterator[None]:
 def refusal(error: OSError) -> str:
     """Return one line about a full or closed disk for a command; "" for any other error."""
     if _is_full(error):
-        return (
-            f"{error.filename or 'the output disk'}: expected room to write, found none "
-            f"({error.strerror or error}); free some space or set DANCE_FLWR_HOME to a folder on "
-            "another disk, then run the same command again: it reuses every file that is complete"
+        again = (
+            "free some space or set DANCE_FLWR_HOME to a folder on another disk, then run the same "
+            "command again: it reuses every file that is complete"
         )
+        if notes := getattr(error, "__notes__", []):  # how to resume a run
+            again = "; ".join(["free some space", *notes])
+        found = f"expected room to write, found none ({error.strerror or error})"
+        return f"{error.filename or 'the output disk'}: {found}; {again}"
     if error.errno in _CLOSED:
         return (  # an error of Arrow has no file name; its text names the file
             f"{error.filename or 'the output'}: expected read and write access for this user, "

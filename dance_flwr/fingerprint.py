@@ -6,7 +6,7 @@ import ast
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from importlib.util import cache_from_source
@@ -61,7 +61,7 @@ def provenance(package: Path = Path(__file__).parent) -> str:
             return found
     digest = hashlib.sha256()
     for name, path in files.items():
-        digest.update("\n".join([name, *_syntax(path)]).encode())
+        digest.update("\n".join([name, *_syntax(ast.parse(path.read_bytes()))]).encode())
     result = digest.hexdigest()[:16]
     if not sys.dont_write_bytecode:
         with suppress(OSError):
@@ -78,35 +78,29 @@ def commitment(content: Mapping[str, object]) -> str:
 
 def code_hash(*files: str | Path) -> str:
     """Return 12 hex digits of sha256 over the syntax trees of these files, as in `provenance`."""
-    trees = ("\n".join(_syntax(Path(file))) for file in files)
+    trees = ("\n".join(_syntax(ast.parse(Path(file).read_bytes()))) for file in files)
     return hashlib.sha256("\n\n".join(trees).encode()).hexdigest()[:12]
 
 
-def _syntax(path: Path) -> list[str]:
-    parts: list[str] = []
-    _write(ast.parse(path.read_bytes()), parts)
-    return parts
-
-
-def _write(node: ast.AST, parts: list[str]) -> None:
-    parts.append(type(node).__name__)
+def _syntax(node: ast.AST) -> Iterator[str]:
+    yield type(node).__name__
     for name in node._fields:
         if name in _NO_CODE:
             continue
         value = getattr(node, name, None)
         if isinstance(value, list):
-            parts.append(f"{name} [")
+            yield f"{name} ["
             for item in value:
                 if not isinstance(item, ast.AST):
-                    parts.append(repr(item))
+                    yield repr(item)
                 elif not (isinstance(item, ast.stmt) and _is_commentary(item)):
-                    _write(item, parts)
-            parts.append("]")
+                    yield from _syntax(item)
+            yield "]"
         elif isinstance(value, ast.AST):
-            parts.append(name)
-            _write(value, parts)
+            yield name
+            yield from _syntax(value)
         else:
-            parts.append(f"{name} {value!r}")
+            yield f"{name} {value!r}"
 
 
 def _is_commentary(statement: ast.stmt) -> bool:

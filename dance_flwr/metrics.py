@@ -76,11 +76,8 @@ def macro_f1(
     Equals scikit-learn's `f1_score(average="macro")`: classes that neither occur nor are predicted
     are omitted.
     """
-    scores = [
-        2 * tp / (p + a)
-        for tp, p, a in zip(true_positives, predicted, actual, strict=True)
-        if p + a > 0
-    ]
+    counts = zip(true_positives, predicted, actual, strict=True)
+    scores = [2 * tp / (p + a) for tp, p, a in counts if p + a > 0]
     return sum(scores) / len(scores) if scores else None
 
 

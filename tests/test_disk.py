@@ -212,7 +212,7 @@ def test_a_name_that_is_too_long_is_one_line(cli):
 def test_a_disk_without_inodes_is_not_called_empty(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "statvfs", lambda _: type("Few", (), {"f_files": 9, "f_favail": 0}))
     with pytest.raises(UserError, match="found no inode free"), disk_of(tmp_path):
-        raise FULL
+        raise OSError(*FULL.args)
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])

@@ -310,10 +310,13 @@ def test_a_full_disk_of_the_server_is_one_line_and_the_run_is_resumed(
     disk.take()
     (tmp_path / "keys.toml").write_text(to_toml(run_config(rounds=3, out=str(folder))))
     done = cli("run", "--config", tmp_path / "keys.toml")
-    assert done.code == 2 and "expected room to write" in done.err[-1]
+    assert done.code == 2 and f"error: {folder}" in done.err[-1]
+    assert "expected room to write" in done.err[-1]
     assert drafts(folder) == []
     disk.give()
     kept = any(folder.glob("checkpoint*"))
-    words = ["--resume", folder] if kept else ["--config", tmp_path / "keys.toml", "--overwrite"]
+    words = ["--resume", folder] if kept else ["--config", tmp_path / "keys.toml"]
+    advice = f"resume with: dance-flwr run --resume {folder}"
+    assert done.err[-1].endswith(advice) == kept != ("same command again" in done.err[-1])
     assert cli("run", *words).code == 0
     assert read_result(folder)["test_accuracy"] is not None
