@@ -136,9 +136,24 @@ def disk_of(folder: Path) -> Iterator[None]:
         place = error.filename and Path(os.fsdecode(error.filename))  # a full disk names no file
         if place and not place.is_relative_to(folder):
             raise
-        if not _is_full(error) and error.errno not in _CLOSED | TOO_MANY:
+        if error.errno in TOO_MANY:
+            most = getrlimit(RLIMIT_NOFILE)[0]
+            line = f"{folder}: expected at most {most} open files, found more; raise `ulimit -n`"
+        elif _is_full(error):
+            line = (
+                f"{folder}: expected room for the files of a round, found {_free(folder)} "
+                f"({error.strerror or error}); make room there (old runs in {folder / 'runs'} can "
+                "be deleted), the node then takes part again without a restart"
+            )
+        elif error.errno in _CLOSED:
+            line = (
+                f"{error.filename or folder}: expected read and write access to the folder, "
+                f"found {error.strerror!r}; change its owner to the SuperNode's user (chown) and "
+                "mount it read-write"
+            )
+        else:
             raise
-        raise UserError(_line(error, folder)) from None
+        raise UserError(line) from None
 
 
 def refusal(error: OSError) -> str:
@@ -159,11 +174,8 @@ def refusal(error: OSError) -> str:
             "or change its owner (chown)"
         )
     if error.errno == errno.ENOTDIR and error.filename:
-        path = Path(os.fsdecode(error.filename))
-        return (
-            f"{in_the_way(path.parent) or path}: expected a folder, found a file; choose another "
-            "path"
-        )
+        place = in_the_way(Path(os.fsdecode(error.filename)))
+        return f"{place}: expected a folder, found a file; choose another path"
     if error.errno == errno.ENAMETOOLONG:
         return f"{error.filename}: expected a shorter name, as this disk takes; choose another"
     return ""
@@ -172,23 +184,6 @@ def refusal(error: OSError) -> str:
 def _is_full(error: OSError) -> bool:
     """Whether there was no room; NumPy reports byte counts instead of the system's error number."""
     return error.errno in _FULL or (error.errno is None and " requested and " in str(error))
-
-
-def _line(error: OSError, folder: Path) -> str:
-    if error.errno in TOO_MANY:
-        most = getrlimit(RLIMIT_NOFILE)[0]
-        return f"{folder}: expected at most {most} open files, found more; raise `ulimit -n`"
-    if _is_full(error):
-        return (
-            f"{folder}: expected room for the files of a round, found {_free(folder)} "
-            f"({error.strerror or error}); make room there (old runs in {folder / 'runs'} can be "
-            "deleted), the node then takes part again without a restart"
-        )
-    return (
-        f"{error.filename or folder}: expected read and write access to the folder, "
-        f"found {error.strerror!r}; "
-        "change its owner to the SuperNode's user (chown) and mount it read-write"
-    )
 
 
 def _free(folder: Path) -> str:

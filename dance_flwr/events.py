@@ -114,9 +114,8 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            sys.stderr.write(
-                _Format().format(record) + "\n"
-            )  # one write, as other threads write too
+            # One write, as other threads write too.
+            sys.stderr.write(f"{_Format().format(record)}\n")
             sys.stderr.flush()
         except Exception:
             self.handleError(record)

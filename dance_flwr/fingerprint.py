@@ -107,9 +107,7 @@ def _is_commentary(statement: ast.stmt) -> bool:
     match statement:
         case ast.Expr(ast.Constant(str())) | ast.If(ast.Name("TYPE_CHECKING"), _, []):
             return True
-        case ast.ImportFrom(module):
-            return module in _FOR_ANNOTATIONS
-    return False
+    return isinstance(statement, ast.ImportFrom) and statement.module in _FOR_ANNOTATIONS
 
 
 def model_fingerprint(state: Mapping[str, Tensor]) -> str:

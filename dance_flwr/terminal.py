@@ -120,5 +120,6 @@ def wrapped(text: str, indent: str = "", widest: int = _PIPE) -> str:
     """Return a sentence in lines no wider than the terminal; all but the first are indented."""
     from textwrap import fill
 
-    width = min(console().width, widest)
-    return fill(text, width, subsequent_indent=indent, break_on_hyphens=False)
+    return fill(
+        text, min(console().width, widest), subsequent_indent=indent, break_on_hyphens=False
+    )

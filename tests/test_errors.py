@@ -46,10 +46,6 @@ def test_a_slip_is_answered_with_the_name(names):
     assert near(FAR, names) == ""
 
 
-def test_the_beginning_of_a_name_is_answered_with_it():
-    assert near("fedavg", ["fedsage", "fedavg-full"]) == "fedavg-full"
-
-
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
 def test_every_registry_asks_what_is_meant_and_lists_the_choices(registry):
     *_, last = registry

@@ -18,6 +18,7 @@ from dance_flwr.cli.options import Group
 from dance_flwr.errors import UserError, near
 from dance_flwr.escaping import escaped, one_line
 from dance_flwr.fingerprint import VERSION
+from dance_flwr.runs.processes import stopping_in_order
 
 # A Typer with a name is a group of commands below that name; the commands of one without a name
 # stand at the top level. In the order of the help.
@@ -139,7 +140,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        with redirect_stdout(EscapedOutput(sys.stdout, _erase_bar)):
+        with redirect_stdout(EscapedOutput(sys.stdout, _erase_bar)), stopping_in_order():
             code = app(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()

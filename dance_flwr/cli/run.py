@@ -276,7 +276,6 @@ def _run(
     from dance_flwr.cli.report import choice
     from dance_flwr.config.paths import HISTORY
     from dance_flwr.runs.locks import SERVER, exclusive
-    from dance_flwr.runs.processes import stopping_in_order
     from dance_flwr.runs.resume import how_to_resume, resume_hint
     from dance_flwr.runs.run import set_latest_run
     from dance_flwr.runs.simulation import in_process, ray_engine
@@ -286,7 +285,6 @@ def _run(
     folder = Path(config.out)
     try:
         with (
-            stopping_in_order(),
             resume_hint(folder),
             round_bar(config.rounds, True, done) as move,
             tracked(track, folder, print),

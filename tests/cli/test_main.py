@@ -1,11 +1,14 @@
 """The command line as a whole: its commands, what `--help` imports, and how it ends."""
 
 import io
-import runpy
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import click
+import psutil
 import pytest
 import typer
 from support.help import modules_of_help
@@ -61,6 +64,7 @@ OF_HELP |= {"dance_flwr_studies"}  # where it is installed
 OURS = {"cli", "config", "errors", "escaping", "fingerprint"}
 # The options of `data import`, in two packages without code.
 OPTIONS = {"dance_flwr.data", "dance_flwr.data.imports", "dance_flwr.data.imports.options"}
+OPTIONS |= {"dance_flwr.runs", "dance_flwr.runs.processes"}  # and signals
 
 
 @pytest.mark.parametrize("words", ["--help", "run --help", "data --help"])
@@ -101,13 +105,6 @@ def test_a_bug_is_not_hidden(cli, monkeypatch):
         cli("list", "keys")
 
 
-def test_the_package_is_the_command_line(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["dance_flwr", "--version"])
-    with pytest.raises(SystemExit) as end:
-        runpy.run_module("dance_flwr", run_name="__main__")
-    assert not end.value.code and capsys.readouterr().out.startswith("dance-flwr ")
-
-
 def test_evidence_is_shown_on_a_terminal_that_knows_ascii_alone(dance, cli, monkeypatch):
     """As with `LC_ALL=C PYTHONUTF8=0`: the marks of a span are no ASCII."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="surrogateescape")
@@ -117,6 +114,37 @@ def test_evidence_is_shown_on_a_terminal_that_knows_ascii_alone(dance, cli, monk
         stream.flush()
     shown = stream.buffer.getvalue().decode("ascii")
     assert "\\u27e6" in shown and "\\u27e7" in shown
+
+
+# The command line of a process in which a function stops it.
+STOPPED = """
+import importlib, os, runpy, signal
+stop = lambda *_, **__: os.kill(os.getpid(), signal.{})
+setattr(importlib.import_module({!r}), {!r}, stop)
+runpy.run_module("dance_flwr", run_name="__main__", alter_sys=True)
+"""
+LOADING = ("SIGINT", "importlib.metadata", "entry_points")
+WRITING = ("SIGTERM", "dance_flwr.data.imports.importer", "write_text")
+
+
+@pytest.mark.parametrize("place", [LOADING, WRITING], ids="-".join)
+def test_whatever_stops_a_command_it_ends_in_order(tiny, tmp_path, monkeypatch, place):
+    monkeypatch.setenv("DANCE_FLWR_HOME", str(tmp_path))
+    command = [sys.executable, "-c", STOPPED.format(*place), "data", "import", tiny]
+    done = subprocess.run([*command, "--name", "own"], capture_output=True, text=True)
+    assert done.returncode == 130 and "Traceback" not in done.stderr
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_ctrl_c_while_a_child_loads_is_no_traceback(tiny):
+    """A terminal sends it to all processes of the command."""
+    command = [sys.executable, "-m", "dance_flwr", "data", "import", tiny, "--name", "own"]
+    started = psutil.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0)
+    while not started.children() and started.poll() is None:
+        time.sleep(0.005)
+    time.sleep(0.1)  # it loads pyarrow
+    os.killpg(started.pid, signal.SIGINT)
+    assert "Traceback" not in started.communicate()[1] and started.returncode == 130
 
 
 # Where the packages of rivals and studies are not installed
@@ -139,15 +167,6 @@ def test_a_command_of_studies_names_its_package(command):
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
     assert f"error: dance-flwr {command}: " in done.stderr
     assert "`pip install dance-flwr-studies`" in done.stderr
-
-
-def test_a_file_with_keys_of_a_rival_names_its_package(alone, cli, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.toml").write_text('method = "gcond"\n[condense]\nsteps = 3\n')
-    done = cli("run", "--config", "own.toml")
-    assert done.code == 2 and len(done.err) == 1 and not done.out, done
-    assert "'gcond' of dance-flwr-rivals, which is not installed; run `pip install" in done.err[0]
-    assert {path.name for path in tmp_path.iterdir()} == {"own.toml"}
 
 
 def test_the_list_of_methods_has_no_rival(alone, cli):

@@ -87,6 +87,7 @@ def _done(job: dict[str, Any]) -> tuple[int, str]:
             text=True,
             bufsize=1,
             env=environment,
+            start_new_session=True,  # out of reach for the Ctrl-C of a terminal
         )
         atexit.register(_stop, os.getpid())
     assert server.stdin is not None and server.stdout is not None
@@ -114,7 +115,6 @@ def serve() -> None:
     with suppress(ImportError):  # Arrow loads it on first use
         import pandas  # noqa: F401
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
     for line in sys.stdin:
         job = json.loads(line)
