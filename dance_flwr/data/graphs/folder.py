@@ -60,7 +60,11 @@ def read_folder(path: Path) -> TextGraph:
     # Resolved, as `.` has no name.
     hashes = {file: f"sha256:{file_sha256(path / file)}" for file in (NODES, EDGES)}
     graph = stored_graph(path, path.resolve().name, hashes)
-    _warn_of_empty(graph.texts, str(path / NODES))
+    if empty := sum(not text.strip() for text in graph.texts):
+        line = (
+            f"{path / NODES}: {empty} of {len(graph.texts)} nodes have an empty text; they are kept"
+        )
+        warnings.warn(line, stacklevel=2)
     return graph
 
 
@@ -229,15 +233,6 @@ def check_ids(ids: Any, where: str) -> Any:
 
 def _more(rows: int) -> str:
     return f", and {counted(rows, 'more row')} of ids that are there before" if rows else ""
-
-
-def _warn_of_empty(texts: list[str], where: str) -> None:
-    empty = sum(not text.strip() for text in texts)
-    if empty:
-        warnings.warn(
-            f"{where}: {empty} of {len(texts)} nodes have an empty text; they are kept",
-            stacklevel=3,
-        )
 
 
 def declared_classes(metadata: Mapping[bytes, bytes], where: str) -> tuple[str, ...]:

@@ -116,12 +116,13 @@ class TextGraph:
         """Return the graph of a torch-geometric `Data`, with a text for every node.
 
         `edge_index` is read as undirected: both directions are stored, self loops and duplicates
-        dropped. `y` gives the labels (-1 = unknown) and `train_mask`, `val_mask` and `test_mask`
-        the split. `x` is not read: a frozen encoder makes the features from the texts. Classes are
-        sorted by name, as everywhere in this package, and the labels numbered accordingly;
-        `to_pyg(class_names=...)` numbers them by any other order. `edge_weight` ([E] >= 0) and the
-        list `edge_text` (E strings) go with the edges: duplicates keep all texts, and their weights
-        are summed. A graph that lists every edge in both directions alike is read in one of them.
+        dropped. `y` gives the labels (-1 = unknown), `train_mask`, `val_mask` and `test_mask` the
+        split, and `site` (n strings or integers) the institutions. `x` is not read: a frozen
+        encoder makes the features from the texts. Classes are sorted by name, as everywhere in this
+        package, and the labels numbered accordingly; `to_pyg(class_names=...)` numbers them by any
+        other order. `edge_weight` ([E] >= 0) and the list `edge_text` (E strings) go with the
+        edges: duplicates keep all texts, and their weights are summed. A graph that lists every
+        edge in both directions alike is read in one of them.
 
         Parameters
         ----------
@@ -187,8 +188,9 @@ class TextGraph:
         """Return the graph as a torch-geometric `Data`, without features.
 
         It has `edge_index` (both directions), `y` (-1 = unknown), the three masks, and the lists
-        `text`, `ids` and `class_names`; where the graph has some, `edge_weight` [2E] and a list
-        `edge_text`, several texts as paragraphs. `dance_flwr.api.encode(graph)` gives an `x`.
+        `text`, `ids` and `class_names`; where the graph has some, the list `site`, `edge_weight`
+        [2E] and a list `edge_text`, several texts as paragraphs. `dance_flwr.api.encode(graph)`
+        gives an `x`.
 
         Parameters
         ----------

@@ -20,7 +20,6 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 
 def types_of(data: object) -> str:
     """Return the types of nodes and edges of a `HeteroData`, in words; "" for other objects."""
-    # By name: importing torch-geometric takes longer than torch.
     if type(data).__name__ != "HeteroData":
         return ""
     nodes, edges = (listed(getattr(data, f"{of}_types")) for of in ("node", "edge"))
@@ -49,8 +48,8 @@ def in_both_directions(
 def data_of(graph: Any, class_names: Sequence[str]) -> "Data":
     """Return the `Data` of a `TextGraph`: both directions of every edge, `y` in this order, masks.
 
-    `edge_weight` and `edge_text` are there as far as the graph has them. An edge has its text in
-    both directions; several texts are paragraphs of one.
+    `site` and the like, `edge_weight` and `edge_text` are there as far as the graph has them. An
+    edge has its text in both directions; several texts are paragraphs of one.
     """
     import torch
     from torch_geometric.data import Data
@@ -65,6 +64,9 @@ def data_of(graph: Any, class_names: Sequence[str]) -> "Data":
         ids=graph.ids.tolist(),
         class_names=list(class_names),
     )
+    for column, attribute in graph.columns(plain=True).items():
+        if (values := getattr(graph, attribute)) is not None:
+            data[column] = values.tolist()
     if graph.weights is not None:
         data.edge_weight = torch.tensor(graph.weights)
     if graph.edge_texts is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dance_flwr.data.graphs.graph import SPLIT_NAMES
+from dance_flwr.data.graphs.graph import SPLIT_NAMES, TextGraph
 from dance_flwr.data.graphs.limits import listed
 from dance_flwr.data.graphs.pyg import (
     MASKS,
@@ -185,7 +185,8 @@ def given_data(
         raise fault("data", "at least one node", "none", "set data.num_nodes")
     if len(texts) != n:
         raise fault("texts", f"one for each of {n} nodes", len(texts), "correct them")
-    parts = {key: data.get(key) for key in ("y", "edge_index", *_OF_EDGES, *MASKS)}
+    keys = ("y", "edge_index", *_OF_EDGES, *MASKS, *TextGraph.columns(plain=True))
+    parts = {key: data.get(key) for key in keys}
     if parts["y"] is None:
         parts["y"] = torch.full((n,), -1)
     if parts["edge_index"] is None:
@@ -196,11 +197,10 @@ def given_data(
     parts["ids"] = list(checked_names(range(n) if ids is None else ids, "ids", numbers=True))
     parts[TEXT_KEYS[0]] = texts_of(list(texts), "texts")
     source = pyg_data(parts, (Path("data"),), mask_column, "mask_column")
-    if others := source.left_out["edges"]:
-        what = "a value for each column of edge_index"
+    if others := [*source.left_out["nodes"], *source.left_out["edges"]]:
+        what = "a value for each node or column of edge_index"
         raise fault("data", what, f"others in {listed(others)}", "correct them")
-    roles = {**source.roles, "id": "ids"}
-    return replace(source, files=(), roles=roles)
+    return replace(source, files=(), roles={**source.roles, "id": "ids"})
 
 
 def _is_texts(key: str, value: Any) -> bool:

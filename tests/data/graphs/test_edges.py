@@ -109,6 +109,7 @@ def test_a_graph_of_pyg_that_is_directed_has_its_reciprocal_edges_summed():
         ("edge_weight", torch.tensor([1.0, -1.0]), "row 2: expected a number of at least 0"),
         ("edge_weight", torch.tensor([torch.nan, 1.0]), "row 1: expected a number"),
         ("edge_text", ["a"], "column of edge_index, found others in edge_text"),
+        ("site", ["a", "b"], "a value for each node or column of edge_index, found others in site"),
         ("edge_text", ["a", 3], "'edge_text': expected a text at place 2 of the list, found 3"),
     ],
 )

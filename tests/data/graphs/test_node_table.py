@@ -33,11 +33,6 @@ def graph(monkeypatch):
     return Coloured(**vars(plain), colour=np.array([f"shade {i}" for i in range(12)]))
 
 
-def test_it_survives_the_folder_of_a_graph(graph, tmp_path):
-    folder.write_folder(graph, tmp_path / "toy")
-    assert folder.read_folder(tmp_path / "toy").colour.tolist() == graph.colour.tolist()
-
-
 def test_clients_get_their_part_of_it(graph, tmp_path):
     partition = make_partition(graph, replace(SPEC, clients=2))
     write_partition(

@@ -23,6 +23,7 @@ def data_and_names(draw):
     labels = draw(st.lists(st.integers(-1, len(names) - 1), min_size=n, max_size=n))
     split = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
     data = Data(edge_index=edges, y=torch.tensor(labels), num_nodes=n, x=torch.zeros(n, 2))
+    data.site = draw(st.lists(st.sampled_from(["", "07", "é"]), min_size=n, max_size=n))
     for code, name in ((TRAIN, "train_mask"), (VAL, "val_mask"), (TEST, "test_mask")):
         if draw(st.booleans()):
             data[name] = torch.tensor(split == code)
@@ -38,6 +39,7 @@ def test_a_graph_comes_back_as_it_went(case):
     graph = TextGraph.from_pyg(data, texts, class_names=names)
     again = graph.to_pyg(class_names=names)
     assert again.y.tolist() == data.y.tolist() and again.text == texts and again.x is None
+    assert again.site == graph.site.tolist() == data.site
     assert list(graph.class_names) == sorted(names)
     wanted = {(a, b) for a, b in data.edge_index.T.tolist() if a != b}
     wanted |= {(b, a) for a, b in wanted}
