@@ -94,7 +94,8 @@ def test_one_node_of_another_protocol_is_refused_before_anything_else_and_named(
 @pytest.mark.parametrize(
     "error", [RuntimeError("out of luck"), UserError("out of luck")], ids=["crash", "user error"]
 )
-def test_a_failing_client_and_its_reason_are_named(start, tmp_path, monkeypatch, error):
+def test_a_failing_client_and_its_reason_are_named(start, tmp_path, monkeypatch, caplog, error):
+    """And where a bug is in the code, which the log says if it is asked for all."""
     from dance_flwr.federation.client.client import Client
 
     honest = Client.train
@@ -104,9 +105,12 @@ def test_a_failing_client_and_its_reason_are_named(start, tmp_path, monkeypatch,
             raise error
         return honest(self, *arguments, **named)
 
+    monkeypatch.setenv("FLWR_LOG_LEVEL", "DEBUG")
+    caplog.set_level("DEBUG", "flwr")  # as Flower does at its import
     monkeypatch.setattr(Client, "train", train)
     words = "expected at least 3 valid replies, found 2; client 1: "
     assert_one_error(start(), tmp_path, words, "out of luck; 0 of 2 rounds")
+    assert ("in train\n    raise error" in caplog.text) == isinstance(error, RuntimeError)
 
 
 @pytest.mark.parametrize(
@@ -142,14 +146,10 @@ def test_a_run_refused_for_its_configuration_leaves_its_reason(
 @pytest.fixture
 def own_root(dance, tmp_path):
     """(data root, partition folder) copied from the session's, to be altered."""
-    root = dance.partition.parent.parent
-    shutil.copytree(root / "bank", tmp_path / "root" / "bank")
-    shutil.copytree(dance.partition, tmp_path / "root" / "partitions" / dance.partition.name)
-    shutil.rmtree(
-        tmp_path / "root" / "partitions" / dance.partition.name / "client-0" / "runs",
-        ignore_errors=True,
-    )
-    return tmp_path / "root", tmp_path / "root" / "partitions" / dance.partition.name
+    root, copy = tmp_path / "root", tmp_path / "root" / "partitions" / dance.partition.name
+    shutil.copytree(dance.partition.parent.parent / "bank", root / "bank")
+    shutil.copytree(dance.partition, copy, ignore=shutil.ignore_patterns("runs"))
+    return root, copy
 
 
 def test_a_copied_root_is_found_again(start, own_root):

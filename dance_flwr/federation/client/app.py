@@ -36,7 +36,6 @@ class ReticentApp(ClientApp):
         except Exception as error:
             # Every kind, as the text of an unexpected error may hold numbers of the client as well.
             LOG.warning("%s: %s", type(error).__name__, error)
-            LOG.debug("the traceback of this error", exc_info=True)
             return messages.error_reply(message, REFUSAL)
         return messages.error_reply(message, REFUSAL) if reply.has_error() else reply
 
@@ -64,6 +63,7 @@ def log_answers(
             reply = call_next(message, context)
         except Exception as error:
             # Raised again: `ReticentApp`, around this mod, decides what the server learns.
+            LOG.debug("the traceback of this error", exc_info=True)
             reason = type(error).__name__
             events.emit(
                 "message_failed", f"{kind}: {error}", logging.ERROR, kind=kind, reason=reason

@@ -4,6 +4,7 @@ No Ray, no ports, no start-up: the unmodified ClientApp is called where the serv
 """
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -65,9 +66,8 @@ def run_in_process(
 
 
 def keep_errors_only() -> None:
-    """Keep the log of Flower to its errors."""
-    # Rows of the history are the progress; other lines are for programs that read the log.
-    if not events.structured():
+    """Keep the log of Flower to its errors, unless a program or FLWR_LOG_LEVEL asks for more."""
+    if not events.structured() and "FLWR_LOG_LEVEL" not in os.environ:
         logging.getLogger("flwr").setLevel(logging.ERROR)
 
 
