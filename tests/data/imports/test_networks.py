@@ -430,7 +430,7 @@ def d3(ids, *ends):
 
 def node_link(edges):
     graph = nx.MultiDiGraph()
-    graph.add_node(1, text="soil", year=1999.0, score=0.5, seen=True, note=None)
+    graph.add_node(1, text="soil", pages=1999.0, score=0.5, seen=True, note=None)
     graph.add_node("b", text="stone", score=float("nan"))
     graph.add_edge(1, "b", relation="under", weight=2)
     graph.add_edge(1, "b", relation="near", weight=1)
@@ -481,7 +481,7 @@ JSONS = {
             node_link(edges),
             "2/1/1",
             "1 in one direction only",
-            text="text,year,score,note",
+            text="text,pages,score,note",
             label="seen",
             edge_weight="weight",
             edge_text="append",

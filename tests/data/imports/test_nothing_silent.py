@@ -24,7 +24,7 @@ def in_process(monkeypatch):
 
 ids = st.sampled_from(["a", "b", "c", "D", "é", ""])
 cells = st.sampled_from(["", "1", "x y"])
-rows = st.fixed_dictionaries({"id": ids, "text": cells, "year": cells})
+rows = st.fixed_dictionaries({"id": ids, "text": cells, "pages": cells})
 links = st.fixed_dictionaries({"source": ids, "target": ids, "weight": st.just("1"), "at": cells})
 
 
@@ -40,8 +40,8 @@ def as_graphml(nodes, edges):
     def data(record, names):
         return "".join(f'<data key="{n}">{record[n]}</data>' for n in names)
 
-    keys = "".join(f'<key id="{n}" for="all" attr.name="{n}"/>' for n in ("text", "year", "at"))
-    body = [f'<node id="{n["id"]}">{data(n, ["text", "year"])}</node>' for n in nodes]
+    keys = "".join(f'<key id="{n}" for="all" attr.name="{n}"/>' for n in ("text", "pages", "at"))
+    body = [f'<node id="{n["id"]}">{data(n, ["text", "pages"])}</node>' for n in nodes]
     body += [
         f'<edge source="{e["source"]}" target="{e["target"]}">{data(e, ["at"])}</edge>'
         for e in edges
@@ -51,7 +51,7 @@ def as_graphml(nodes, edges):
 
 def stored(folder, kind, nodes, edges):
     """The paths of a graph in files of a kind."""
-    names = ["id", "text", "year"], ["source", "target", "weight", "at"]
+    names = ["id", "text", "pages"], ["source", "target", "weight", "at"]
     contents = {}
     if kind == "graphml":
         contents["g.graphml"] = as_graphml(nodes, edges)

@@ -50,7 +50,7 @@ def data(**changes):
         "y": torch.tensor([0, -1, 1, 0]),
         "raw_texts": ["first", "second", "third", "fourth"],
         "label_name": ["x", "y"],
-        "year": torch.tensor([[1999], [2001], [7], [8]]),
+        "pages": torch.tensor([[1999], [2001], [7], [8]]),
         **{"train_mask": masks[0], "val_mask": masks[1], "test_mask": masks[3]},
         **{"x": torch.zeros(4, 3), "score": torch.zeros(4), "n_id": torch.arange(5)},
     }
@@ -119,7 +119,7 @@ def state(content):
 CASES = {
     # Files of torch.
     "PyG with everything": case(
-        pyg(), "4/2/2", "x, score, n_id", text="raw_texts,year", edge_text="append"
+        pyg(), "4/2/2", "x, score, n_id", text="raw_texts,pages", edge_text="append"
     ),
     "PyG, a label per node without names": case(
         pyg(label_name=None, y=torch.tensor([[0], [2], [10], [0]])), "4/2/3"

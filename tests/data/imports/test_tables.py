@@ -46,7 +46,7 @@ APOC_CSV = (
 )
 NEO4J = {
     "persons.csv": "personId:ID(Person),text,:LABEL\n1,one,Person\n2,two,Person\n",
-    "films.csv": "filmId:ID(Film),text,year:int,:LABEL\n1,three,1999,Film\n",
+    "films.csv": "filmId:ID(Film),text,pages:int,:LABEL\n1,three,1999,Film\n",
     "acts.csv": ":START_ID(Person),role,:END_ID(Film),:TYPE\n1,A,1,ACTS\n2,B,1,ACTS\n",
     "knows.csv": ":START_ID(Person),:END_ID(Person),:TYPE\n1,2,KNOWS\n",
 }
@@ -231,13 +231,13 @@ CASES = {
     "what an import says": of(
         "4/2/2",
         "1 of 4 nodes have an empty text",
-        *("encoding", "utf-8", "delimiter comma", "columns year", "longest 5 characters, 1 empty"),
+        *("encoding", "utf-8", "delimiter comma", "columns pages", "longest 5 characters, 1 empty"),
         *("2 classes, 3 nodes labelled, 1 not", "2  y  (rare)"),
         "1 duplicates merged, 1 self-loops dropped, 1 in one direction only, read in both",
         "; 1 isolated node",
         "the relation of 4 edges; --edge-text append keeps them",
         "the weight of 4 edges; --edge-weight COLUMN keeps them",
-        nodes="id,text,label,year\na,one,x,1\nb,,y,2\nc,three,,3\nd,four,y,4\n",
+        nodes="id,text,label,pages\na,one,x,1\nb,,y,2\nc,three,,3\nd,four,y,4\n",
         edges="source,target,relation,weight\na,b,is,2\nb,a,is,\nb,c,,1\nb,c,has,1\na,a,is,1\n",
     ),
     "texts and weights of edges": of(
