@@ -1,10 +1,7 @@
 """The plug-ins of this package, one line each, and those of other installed packages.
 
 A plug-in is registered as "module:attribute"; its module is imported when the plug-in is first
-used. Another package registers plug-ins through an entry point of the registry's group:
-
-    [project.entry-points."dance_flwr.methods"]
-    my-method = "my_package.my_method:METHOD"
+used. Another package registers plug-ins through an entry point of the registry's group.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,12 +25,14 @@ class Registry(Collection[str]):
     builtin : name -> "module:attribute", or the plug-in itself; in the order of lists and tables
     elsewhere : distribution -> the names that it would register, for the refusal of one that is not
         installed
+    has : an attribute of every plug-in of the kind, and what it is an attribute of, for messages
     """
 
     group: str
     kind: str
     builtin: dict[str, Any] = field(default_factory=dict)
     elsewhere: Mapping[str, Collection[str]] = field(default_factory=dict)
+    has: tuple[str, str] = ("__class__", "an object")
 
     @cached_property
     def _external(self) -> Mapping[str, str]:
@@ -63,11 +62,15 @@ class Registry(Collection[str]):
 
         Raises
         ------
-        UserError : the name is not registered, is registered twice, or cannot be imported
+        UserError : the name is unknown or registered twice, or its object is absent or another kind
         """
         self.check([name])
         target = self.builtin[name] if name in self.builtin else self._external[name]
-        return resolve(target, f"{self.kind} {name!r}")
+        what, (attribute, kind) = f"{self.kind} {name!r}", self.has
+        if not hasattr(found := resolve(target, what), attribute):
+            wrong = f"{type(found).__name__} without {attribute!r}"
+            raise UserError(f"{what}: expected {kind}, found {wrong}; correct {target!r}")
+        return found
 
     def check(self, names: Sequence[str], what: str = "") -> None:
         """Refuse names that are not registered, all in one line with the choices.
@@ -144,6 +147,7 @@ METHODS = Registry(
         "ditto": "dance_flwr.methods.baselines:DITTO",
     },
     {"dance-flwr-rivals": RIVALS},
+    has=("sections", "a MethodSpec"),
 )
 STRATEGIES = Registry(
     "dance_flwr.strategies",
@@ -185,6 +189,7 @@ DATASETS = Registry(
     "dance_flwr.datasets",
     "data",
     {"pydocs": "dance_flwr.data.graphs.pydocs:DATASET"},
+    has=("build", "a GraphSource"),
 )
 CHUNK_RULES = Registry(
     "dance_flwr.chunk_rules", "dance.chunk-rule", {"entmax": "dance_flwr.nn.entmax:entmax15"}

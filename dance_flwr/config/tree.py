@@ -135,13 +135,8 @@ def parse_stored(values: Mapping[str, Value]) -> RunConfig:
     name = values.get("method", MethodConfig.method)
     sections = METHODS.get(str(name)).sections if name in METHODS else ()  # `parse` refuses others
     read = {"privacy", *(section.name for section in sections)}
-    return parse(
-        {
-            key: value
-            for key, value in values.items()
-            if key.partition(".")[0] in read or "." not in key
-        }
-    )
+    kept = (key for key in values if "." not in key or key.partition(".")[0] in read)
+    return parse({key: values[key] for key in kept})
 
 
 _NOUNS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}

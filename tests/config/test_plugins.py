@@ -111,8 +111,8 @@ def installed_call(folder, *arguments):
     [
         ({"dance": "toy_a:A"}, r"entry point dance_flwr\.methods: .*'dance' = 'toy_a:A'"),
         ({"toy": "toy_absent:A"}, r"method 'toy': expected to import module 'toy_absent'"),
+        ({"toy": "json:dumps"}, r"method 'toy': expected a MethodSpec, found function without"),
     ],
-    ids=["clash", "import"],
 )
 def test_the_command_line_reports_a_broken_plug_in_in_one_line(install, entries, words):
     folder = install(entries, group="dance_flwr.methods")

@@ -98,8 +98,8 @@ class Client:
             report = self.method.train(self.model, self.data, self.config, info)
         # A method of sums may run under masks, which allow nothing else to leave a client.
         if report.statistics and self.spec.uplink is Uplink.SUM:
-            names = ", ".join(report.statistics)
-            raise ValueError(f"expected no statistics of a method of sums, found {names}")
+            found = f"found {', '.join(report.statistics)}; declare Uplink.EACH in its spec"
+            raise ValueError(f"expected no statistics of a method of sums, {found}")
         trained = dict(self.model.state_dict())
         if self.data.device == HOST:  # before the next client of this process overwrites the model
             trained = {name: tensor.clone() for name, tensor in trained.items()}
