@@ -76,10 +76,10 @@ def commitment(content: Mapping[str, object]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def code_hash(*files: str | Path) -> str:
-    """Return 12 hex digits of sha256 over the syntax trees of these files, as in `provenance`."""
-    trees = ("\n".join(_syntax(ast.parse(Path(file).read_bytes()))) for file in files)
-    return hashlib.sha256("\n\n".join(trees).encode()).hexdigest()[:12]
+def code_hash(file: Path) -> str:
+    """Return 12 hex digits of sha256 over the syntax tree of a file, as in `provenance`."""
+    tree = "\n".join(_syntax(ast.parse(file.read_bytes())))
+    return hashlib.sha256(tree.encode()).hexdigest()[:12]
 
 
 def _syntax(node: ast.AST) -> Iterator[str]:

@@ -5,7 +5,9 @@ import sys
 import pytest
 from support.killing import Killed, asks
 
-from dance_flwr.fingerprint import code_hash, provenance
+from dance_flwr.config.plugins import METHODS
+from dance_flwr.fingerprint import provenance
+from dance_flwr.methods import code_of
 from dance_flwr.runs import checkpoint
 
 MODULE = """
@@ -115,10 +117,13 @@ def test_a_result_names_the_code_of_all_its_rounds(run, monkeypatch, tmp_path):
     assert result["provenance"] == f"{provenance()}, 0123456789abcdef"
 
 
-def test_the_hash_of_files_is_that_of_their_code(tmp_path):
-    one, two = tmp_path / "one.py", tmp_path / "two.py"
-    one.write_text("x = 1  # said\n")
-    two.write_text('"""Said otherwise."""\n\nx = 1\n')
-    assert code_hash(one) == code_hash(two) != code_hash(one, two)
-    two.write_text("x = 2\n")
-    assert code_hash(one) != code_hash(two)
+def test_the_module_of_an_entry_point_counts_by_its_code(tmp_path, monkeypatch):
+    """It has the keys of a method, whose sides may be in other modules, here in this package."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(METHODS.builtin, "toy", "toy_spec:METHOD")
+    codes = []
+    for more in ("", "# said otherwise", "x = 2"):
+        lines = ["from dance_flwr.methods.baselines import FEDAVG_FULL as METHOD", more]
+        (tmp_path / "toy_spec.py").write_text("\n".join(lines))
+        codes.append(code_of("toy"))
+    assert codes[0] == codes[1] != codes[2] != code_of("fedavg-full") == provenance()

@@ -30,11 +30,6 @@ def option(
     return field(default=default, metadata={"help": text, "choices": choices, **bounds})
 
 
-def choices_of(item: Field[Any]) -> tuple[str, ...]:
-    """Return the values that a key accepts; empty if every value of its type is accepted."""
-    return tuple(item.metadata["choices"])
-
-
 class _HasSections(Protocol):
     @property
     def sections(self) -> tuple[Section, ...]: ...

@@ -64,13 +64,16 @@ class Registry(Collection[str]):
         ------
         UserError : the name is unknown or registered twice, or its object is absent or another kind
         """
-        self.check([name])
-        target = self.builtin[name] if name in self.builtin else self._external[name]
-        what, (attribute, kind) = f"{self.kind} {name!r}", self.has
-        if not hasattr(found := resolve(target, what), attribute):
-            wrong = f"{type(found).__name__} without {attribute!r}"
-            raise UserError(f"{what}: expected {kind}, found {wrong}; correct {target!r}")
+        target, what = self.target(name), f"{self.kind} {name!r}"
+        if not hasattr(found := resolve(target, what), self.has[0]):
+            wrong = f"{type(found).__name__} without {self.has[0]!r}"
+            raise UserError(f"{what}: expected {self.has[1]}, found {wrong}; correct {target!r}")
         return found
+
+    def target(self, name: str) -> Any:
+        """Return the registration of this name: "module:attribute", or the plug-in itself."""
+        self.check([name])
+        return self.builtin[name] if name in self.builtin else self._external[name]
 
     def check(self, names: Sequence[str], what: str = "") -> None:
         """Refuse names that are not registered, all in one line with the choices.

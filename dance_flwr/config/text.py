@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dance_flwr.config.options import BOUNDS, Value, choices_of, leaves_of
+from dance_flwr.config.options import BOUNDS, Value, leaves_of
 from dance_flwr.config.paths import shipped
 from dance_flwr.config.plugins import METHODS
 from dance_flwr.config.sections import PrivacyConfig, StartConfig
@@ -131,7 +131,9 @@ def _table(title: str, kind: type, about: str = "") -> str:
     rows = ["| key | default | accepts | meaning |", "| --- | --- | --- | --- |"]
     for key, item in leaves_of(kind).items():
         limits = [f"{sign}{item.metadata[n]:g}" for n, sign, _ in BOUNDS if n in item.metadata]
-        accepts = ", ".join(choices_of(item)) or " ".join([type(item.default).__name__, *limits])
+        accepts = ", ".join(item.metadata["choices"]) or " ".join(
+            [type(item.default).__name__, *limits]
+        )
         default = toml_value(defaults()[key])
         rows.append(f"| `{key}` | `{default}` | {accepts} | {item.metadata['help']} |")
     return "\n".join([title, "", *([about, ""] if about else []), *rows])

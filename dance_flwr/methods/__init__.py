@@ -32,22 +32,22 @@ def code_of(method: str) -> str:
 
 
 def foreign_code(method: str) -> dict[str, str]:
-    """Return digest -> name of the other package that brings a method; {} for methods of this one.
+    """Return digest -> name of what other packages bring of a method; {} for methods of this one.
 
-    The digest is that of `provenance`.
+    Modules of its entry point and its sides count, a package whole; digests as of `provenance`.
     """
-    spec = get_spec(method)
-    own = spec.client if isinstance(spec.client, str) else spec.client.__module__
-    name = own.partition(":")[0].partition(".")[0]
-    if name == __name__.partition(".")[0]:
-        return {}
-    # A folder without __init__.py has no file, and what is typed into a notebook has none at all.
-    module = own.partition(":")[0]
-    place = import_module(name).__file__ or import_module(module).__file__ or ""
-    file = Path(place)
-    if not file.is_file():
-        return {"unsaved": name}
-    return {provenance(file.parent) if file.name == "__init__.py" else code_hash(file): name}
+    spec, found = get_spec(method), {}
+    for part in (METHODS.target(method), spec.client, spec.server):
+        module = (part if isinstance(part, str) else part.__module__).partition(":")[0]
+        name = module.partition(".")[0]
+        if name in ("", __name__.partition(".")[0]):
+            continue
+        # A folder without __init__.py has no file, and what is typed into a notebook has none.
+        file = Path(import_module(name).__file__ or import_module(module).__file__ or "")
+        package = file.name == "__init__.py"
+        code = provenance(file.parent) if package else code_hash(file) if file.is_file() else ""
+        found[code or "unsaved"] = name
+    return found
 
 
 def final_views(config: RunConfig) -> tuple[str, ...]:

@@ -40,4 +40,4 @@ def test_a_site_accepts_rivals_only_where_its_terms_allow_one(monkeypatch, tmp_p
     accept_code(tmp_path, list(installed_code(tmp_path))[1])
     check_installed(tmp_path)
     (tmp_path / SETTINGS).write_text("")
-    assert len(installed_code(tmp_path)) == 2, "without terms every installed method may run"
+    assert len(installed_code(tmp_path)) > 1, "without terms every installed method may run"

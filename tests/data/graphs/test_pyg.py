@@ -97,11 +97,7 @@ REFUSED = {
     "a list": ([], {}, "expected a torch_geometric.data.Data, found list; make one"),
     "no nodes": (Data(), {}, "at least one node"),
     "texts": (Data(num_nodes=2), {"texts": ["one"]}, "expected one for each of 2 nodes, found 1"),
-    "a number": (
-        Data(num_nodes=2),
-        {"texts": ["one", 2]},
-        "expected a text at place 2 of the list, found 2",
-    ),
+    "a number": (Data(num_nodes=2), {"texts": ["one", 2]}, "a text at place 2 .* found 2"),
     "half a character": (
         Data(num_nodes=2),
         {"texts": ["", "a\ud800"]},
@@ -122,9 +118,9 @@ REFUSED = {
     "no id once stored": (Data(num_nodes=2), {"ids": ["a", "\0"]}, "ids: .* found '\\\\x00' at"),
     "half an id": (Data(num_nodes=2), {"ids": ["a", "b\ud800"]}, "ids: expected .* at place 1"),
     "numbers of classes": (
-        Data(num_nodes=2, y=torch.tensor([0, 1])),
+        Data(num_nodes=2),
         {"class_names": [3, 7]},
-        "class_names: expected .* found 3 at place 0",
+        "class_names: .* found 3 at",
     ),
     "no class names": (Data(num_nodes=2), {"class_names": [["one"]]}, "class_names: expected"),
 }
