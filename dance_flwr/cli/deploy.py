@@ -124,7 +124,8 @@ def run(
     from dance_flwr.deploy.federation import Federation
     from dance_flwr.runs.result import why_not_tested
 
-    opened = Federation.open(federation)
+    home = resume.expanduser().resolve().parent.parent if resume else None  # the run is in runs/
+    opened = Federation.open(federation or home)
     settled = opened.config(config or [], set_ or [], name, resume)
     result = opened.run(settled, typer.echo)
     score = result["test_accuracy"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dance_flwr.cli.options import Group
-from dance_flwr.errors import counted
+from dance_flwr.errors import UserError, counted
 
 if TYPE_CHECKING:  # `dance-flwr --help` needs none of these
     from dance_flwr.data.graphs.graph import TextGraph
@@ -241,6 +241,12 @@ def _loaded(graph: str) -> "TextGraph":
     from dance_flwr.data.imports.loading import load_graph
     from dance_flwr.data.prepare import WARNING
 
+    folders = sorted({file.parent.name for file in Path(graph).expanduser().glob("*/nodes.*")})
+    if folders[1:]:
+        raise UserError(
+            f"{graph}: expected the graph of one site, found one in each of {', '.join(folders)}; "
+            "name one of these folders"
+        )
     loaded = load_graph(graph)
     # Warnings alone: other clients may have labels, and learn for this one.
     for line in (checks.without_labels(loaded.labels), checks.without_edges(loaded.num_edges)):

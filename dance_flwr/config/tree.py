@@ -244,7 +244,8 @@ def _privacy_checks(config: RunConfig, sampled: int) -> list[tuple[bool, str]]:
         (
             masked and sampled < 3,
             "privacy.secure-aggregation: expected at least 3 clients per round, found "
-            f"{sampled}; with two, each client learns the other's upload from the sum",
+            f"{sampled}; with two, each client learns the other's upload from the sum: add clients "
+            "or set it to false",
         ),
         (
             masked and config.min_valid_replies > 0,

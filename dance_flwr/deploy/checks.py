@@ -147,8 +147,7 @@ def parse_node_config(text: str) -> Mapping[str, Value]:
         config: Mapping[str, Value] = flower.parse_config_args([text])
         return config
     except (ClickException, OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None)
-        found = f"{text} ({reason})" if reason else text
+        found = f"{text} ({error.strerror})" if isinstance(error, OSError) else text
         raise UserError(
             'expected a TOML file, or KEY=VALUE with VALUE a number, true, false or "text", '
             f"found {found}; correct --node-config"
@@ -231,8 +230,8 @@ def _refused(error: ssl.SSLCertVerificationError, probe: Probe, signer: Path) ->
         return problem(
             f"a certificate for {probe.host!r}",
             f"one for {', '.join(_names(seen)) or 'no name at all'}",
-            "use one of these names in --superlink, "
-            "or ask the server operator for a certificate with your name",
+            "use one of these names as the address, or ask the server operator for a certificate "
+            "with your name",
         )
     if code in _SIGNER:
         other = f"one of {seen.issuer.rfc4514_string()} with another key" if seen else "another"
@@ -417,7 +416,7 @@ def check_data(node: Node) -> str:
     """Check that the parts of the folder match: card, files, neighbours, labels, bank, manifest."""
     folder = node.data
     if not (folder / "text" / META).is_file() and (folder / CARD).is_file():
-        raise _unencoded()
+        raise problem("encoded texts", "none", _AGAIN)
     # Not above, as the checks before this one start without torch.
     import torch
 
@@ -486,7 +485,7 @@ def check_permissions(node: Node) -> str:
 def check_encoder(node: Node) -> str:
     """Check that texts are encoded as agreed, with weights that this machine has."""
     if not (node.data / "text" / META).is_file():
-        raise _unencoded()
+        raise problem("encoded texts", "none", _AGAIN)
     meta, agreed = read_meta(node.data / "text"), node.agreement
     expected = {
         "weights_sha256": agreed.encoder_sha256,
@@ -522,10 +521,6 @@ def check_encoder(node: Node) -> str:
             "rounds use the encoded texts as they are; restore the weights before encoding again",
         )
     return f"{by}, and the weights on this machine agree"
-
-
-def _unencoded() -> PointError:
-    return problem("encoded texts", "none", _AGAIN)
 
 
 def check_labels(node: Node) -> str:

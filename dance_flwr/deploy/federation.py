@@ -367,12 +367,15 @@ class Federation:
 
 
 def cannot_lose_one(clients: int, config: RunConfig) -> str:
-    """Return a warning if a masked run ends with the first missing site; else ""."""
-    if not config.privacy.secure_aggregation or clients_to_stay(clients, config) < clients:
+    """Return a warning if a run ends with the first missing site; else ""."""
+    masks = config.privacy.secure_aggregation
+    if (clients_to_stay(clients, config) if masks else quorum(config, clients)) < clients:
         return ""
+    key = "privacy.threshold" if masks else "min-valid-replies"
+    spare = "invite sites until there are four" if clients < 4 else f"lower {key}"
     return (
-        f"under masks all {clients} sites must stay, as fewer may not be summed: a missing one "
-        "ends the run, which is resumed with it; invite a fourth site to be able to spare one"
+        f"all {clients} sites must stay: a missing one ends the run, which is resumed with it; "
+        f"{spare} to be able to spare one"
     )
 
 

@@ -6,7 +6,6 @@ site.toml         the node config    peer-keys            the keys of all sites
 """
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +22,15 @@ from dance_flwr.data.graphs.graph import TextGraph
 from dance_flwr.data.institution import make_folder
 from dance_flwr.deploy.bundle import ACCEPTED, REFUSED, accepted_code, append_digest, digests_in
 from dance_flwr.deploy.certificates import CA, make_key
-from dance_flwr.deploy.checks import CHECKS, Node, Result, Status, run_checks, unchecked
+from dance_flwr.deploy.checks import (
+    CHECKS,
+    Node,
+    Result,
+    Status,
+    parse_node_config,
+    run_checks,
+    unchecked,
+)
 from dance_flwr.deploy.invitation import AGREED, SITE_UNIT, Invitation, folder_with, unit_text
 from dance_flwr.deploy.network import addresses_of, parse_address
 from dance_flwr.deploy.supernode import run_supernode
@@ -77,8 +84,15 @@ class Site:
 
     @property
     def client_folder(self) -> Path:
-        """The folder of the prepared graph."""
-        return self.folder / CLIENT
+        """The folder of the prepared graph, `data-path` of site.toml; it must be there."""
+        settings = parse_node_config(str(self.folder / SETTINGS))
+        path = Path(str(settings.get(keys.DATA_PATH, self.folder / CLIENT)))
+        if not path.is_dir():
+            raise UserError(
+                f"{path}: expected the folder of the prepared graph, found none; move it back, or "
+                f"correct {keys.DATA_PATH} in {self.folder / SETTINGS}"
+            )
+        return path
 
     @property
     def public_key(self) -> Path:
@@ -196,7 +210,7 @@ def join(
             **content.terms,
             keys.PARTITION_ID: number,
             keys.NUM_PARTITIONS: sites,
-            keys.DATA_PATH: str(site.client_folder),
+            keys.DATA_PATH: str(site.folder / CLIENT),
         }
         if content.masks:
             settings[keys.SIGNING_KEY] = str(site.folder / KEY)
@@ -218,8 +232,7 @@ def installed_code(folder: Path) -> Mapping[str, str]:
 
     That is dance-flwr, and the packages of the other methods that the site's terms allow.
     """
-    path = folder / SETTINGS
-    settings = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
+    settings = parse_node_config(str(folder / SETTINGS))
     allowed = [name.strip() for name in str(settings.get(keys.METHODS, "")).split(",")]
     codes = {provenance(): f"dance-flwr {VERSION} as installed"}
     for method in METHODS.names() if keys.METHODS not in settings else allowed:

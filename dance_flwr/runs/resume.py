@@ -174,7 +174,10 @@ def forget(folder: Path) -> None:
 def how_to_resume(folder: Path) -> str:
     """Return in one line how to resume the run in `folder`, or why not; "" without a checkpoint."""
     try:
-        checkpoint = load_resumable(folder)
+        checkpoint = Checkpoint.load(folder, own=False)
+        # The key of a deployment is in the home of its server, which is that of `deploy serve`.
+        if checkpoint.partition or checkpoint.protocol != PROTOCOL:
+            load_resumable(folder)
     except ResumeError as error:
         return str(error) if (folder / CHECKPOINT).exists() else ""
     return (

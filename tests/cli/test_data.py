@@ -122,4 +122,5 @@ def test_options_reach_the_reader(call, tmp_path):
     lines = [" ".join(line.split()) for line in output.splitlines()]
     for line in ("1 -1 (rare)", "weight w", "left out rows of edges: 1 that name an unknown node"):
         assert line in lines, output
+    assert "read 2 rows of nodes in n.csv" in lines
     assert "café" in call("show", "h")

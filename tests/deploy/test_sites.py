@@ -15,13 +15,14 @@ import pytest
 from support.graphs import SMALL
 from support.processes import free_port
 
+from dance_flwr.config.tree import parse
 from dance_flwr.data.federation_file import read_agreement
 from dance_flwr.data.graphs.folder import write_folder
 from dance_flwr.data.imports.loading import load_graph
 from dance_flwr.deploy import bundle, federation, prefork
 from dance_flwr.deploy.bundle import accepted_code
 from dance_flwr.deploy.certificates import make_certificates
-from dance_flwr.deploy.federation import Federation
+from dance_flwr.deploy.federation import Federation, cannot_lose_one
 from dance_flwr.deploy.invitation import TERMS, Invitation
 from dance_flwr.deploy.process_tree import ProcessTree, stop
 from dance_flwr.deploy.site import Site, waiting_code
@@ -142,7 +143,7 @@ def hospitals(cli, tmp_path, monkeypatch):
     done = cli("deploy", "init", "hospitals", *words, "--port", free_port(), *sets)
     assert done.code == 0, done.err
     # Said before the first key is made.
-    assert "invite a fourth site" in done.out
+    assert "invite sites until there are four" in done.out
     return Federation.open(None)
 
 
@@ -165,6 +166,32 @@ def test_a_new_federation_has_an_authority_and_invitations_without_secrets(hospi
     for path in (hospitals.folder / "invitations").iterdir():
         assert "PRIVATE" not in path.read_text()
     assert exposed(hospitals.folder) == []
+
+
+@pytest.mark.parametrize(
+    ("sites", "keys", "advice"),
+    [
+        (2, {}, "invite sites until there are four"),
+        (3, {}, "invite sites until there are four"),
+        (4, {}, ""),
+        (4, {"min-valid-replies": 4}, "lower min-valid-replies"),
+        (4, {"privacy.secure-aggregation": True}, ""),
+        (5, {"privacy.secure-aggregation": True, "privacy.threshold": 1.0}, "lower privacy.thresh"),
+    ],
+)
+def test_who_cannot_lose_a_site_is_told_so(sites, keys, advice):
+    line = cannot_lose_one(sites, parse({"clients": sites, **keys}))
+    assert advice in line and bool(advice) == bool(line)
+
+
+def test_a_site_whose_data_or_terms_are_gone_is_told_so(north, cli):
+    north.client_folder.rename(north.folder / "moved")
+    for command in ("results", "privacy"):
+        done = cli("site", command, "--site", north.folder)
+        assert done.code == 2 and "correct data-path in" in done.err[-1]
+    (north.folder / "site.toml").write_text("methods = dance")
+    done = cli("site", "start", "--site", north.folder)
+    assert done.code == 2 and "expected a TOML file" in done.err[-1]
 
 
 def test_a_site_has_its_key_data_and_terms_and_no_other_user_reads_them(north, hospitals):
@@ -335,7 +362,9 @@ def test_a_run_is_the_latest_and_a_site_that_fails_is_named(admitting, hospitals
     done = cli("deploy", "run", "--name", "first")
     assert done.code == 2
     assert "found 2; west (client 2): Node Unavailable; client 27: of no site" in done.err[-1]
-    assert latest_run() == hospitals.folder / "runs" / "first"
+    assert latest_run() == (folder := hospitals.folder / "runs" / "first")
+    monkeypatch.chdir("/")  # the folder of the run tells the federation
+    assert str(folder / "resume.toml") in cli("deploy", "run", "--resume", folder).err[-1]
 
 
 def test_a_run_that_goes_on_without_its_command_gets_no_second_server(

@@ -14,6 +14,7 @@ from dance_flwr.disk import read_npz, write_json, write_npz
 from dance_flwr.errors import DataError, ResumeError, UserError
 from dance_flwr.runs.checkpoint import CHECKPOINT, Checkpoint
 from dance_flwr.runs.result import read_result
+from dance_flwr.runs.resume import how_to_resume
 from dance_flwr.runs.run import read_status
 
 PLACES = np.linspace(0, 1, 9)  # from the first bit of a file to the last
@@ -119,6 +120,18 @@ def test_a_checkpoint_whose_digest_was_made_again_is_refused(stopped, run, monke
     with pytest.raises(ResumeError, match="altered, or with the key of another server") as error:
         run(resume=True, **keys)
     assert "\n" not in str(error.value) and not (folder / RESULT).is_file()
+
+
+def test_who_has_not_the_key_of_a_deployment_is_told_how_to_resume_it(
+    stopped, monkeypatch, tmp_path
+):
+    """`deploy run` submits, and `deploy serve`, which has the key, resumes."""
+    folder, _ = stopped
+    checkpoint = Checkpoint.load(folder)
+    checkpoint.partition = ""
+    checkpoint.save(folder)
+    monkeypatch.setenv("DANCE_FLWR_HOME", str(tmp_path / "of-the-operator"))
+    assert how_to_resume(folder).endswith(f"dance-flwr deploy run --resume {folder}")
 
 
 def test_the_key_of_checkpoints_is_of_its_user_alone(stopped):

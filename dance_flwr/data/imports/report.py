@@ -254,7 +254,7 @@ def summary_lines(report: dict[str, Any]) -> list[str]:
     directed = "" if report["directed"] is False else one_way
     rows.append(("edges", f"{merged}{directed}; {counted(counts['isolated'], 'isolated node')}"))
     rows += [
-        ("rows", f"{name}: {account['rows']:,} of {kind}")
+        ("read", f"{counted(account['rows'], 'row')} of {kind} in {name}")
         for name, of_file in report["accounts"].items()
         for kind, account in of_file.items()
     ]
