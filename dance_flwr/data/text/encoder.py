@@ -95,7 +95,8 @@ def resolve_encoder(
                 "use a complete model folder"
             )
     # Weights and not names identify an encoder: two names may be one.
-    weights = file_sha256(folder / WEIGHTS)
+    stat = (folder / WEIGHTS).stat()
+    weights = _weights_sha256(folder / WEIGHTS, (stat.st_ino, stat.st_size, stat.st_mtime_ns))
     for expected in (expected_sha256.lower(), DEFAULT_SHA256 if name == DEFAULT_ENCODER else ""):
         if expected and expected != weights:
             raise DataError(
@@ -105,15 +106,14 @@ def resolve_encoder(
     if precision == "auto":
         precision = "bfloat16" if bfloat16_supported(device) else "float32"
     dim, longest = read_dimensions(name, folder)
-    return EncoderSpec(
-        name,
-        folder,
-        precision,
-        dim,
-        longest,
-        weights,
-        files_fingerprint(folder, weights, precision),
-    )
+    fingerprint = files_fingerprint(folder, weights, precision)
+    return EncoderSpec(name, folder, precision, dim, longest, weights, fingerprint)
+
+
+@lru_cache(maxsize=4)
+def _weights_sha256(file: Path, version: tuple[int, ...]) -> str:
+    # Once per process: a run asks three times before its first round.
+    return file_sha256(file)
 
 
 @lru_cache(maxsize=1)

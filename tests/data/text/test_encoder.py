@@ -82,11 +82,13 @@ def test_mean_pooling_matches_the_transformer_itself(encoder):
     )
 
 
-def test_fingerprint_loads_no_model_and_import_is_cheap():
+def test_fingerprint_loads_no_model_and_reads_weights_once():
     code = (
         "import sys; from dance_flwr.data.text import encoder as e;"
         "assert 'torch' not in sys.modules;"
-        "e.resolve_encoder(e.DEFAULT_ENCODER, 'float32');"
+        "first = e.resolve_encoder(e.DEFAULT_ENCODER, 'float32');"
+        "e.file_sha256 = None;"
+        "assert first == e.resolve_encoder(e.DEFAULT_ENCODER, 'float32');"
         "assert not {'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -113,11 +115,8 @@ def test_fingerprint_covers_every_file_that_matters(copy, file):
     before = resolve_encoder(str(copy), "float32").fingerprint
     with (copy / file).open("ab") as handle:
         handle.write(b" ")
-    assert (
-        resolve_encoder(str(copy), "float32").fingerprint
-        != before
-        != resolve_encoder(str(copy), "bfloat16").fingerprint
-    )
+    read = [resolve_encoder(str(copy), each).fingerprint for each in ("float32", "bfloat16")]
+    assert read[0] != before != read[1]
 
 
 def test_fingerprint_ignores_place_and_readme(copy, tmp_path):
