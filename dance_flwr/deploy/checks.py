@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
@@ -23,7 +23,7 @@ from cryptography import x509
 
 from dance_flwr.config.options import Value
 from dance_flwr.config.paths import MANIFEST
-from dance_flwr.data.card import CARD, ClientCard, read_card
+from dance_flwr.data.card import CARD, read_card
 from dance_flwr.data.digests import check_files
 from dance_flwr.data.federation_file import (
     Agreement,
@@ -440,12 +440,12 @@ def check_data(node: Node) -> str:
     if not np.isfinite(np.asarray(bank.embeddings[-1:], np.float32)).all():
         raise problem("finite embeddings in the text bank", "others", _AGAIN)
     manifest = folder.parent / MANIFEST
-    if manifest.is_file() and not _lists(read_manifest(manifest), card):
-        raise problem(
-            f"{folder} to be a client folder of the partition in {manifest}",
-            "one of another partition",
-            _AGAIN,
-        )
+    if manifest.is_file():
+        listed, own = read_manifest(manifest), slice(card.client, card.client + 1)
+        ids = [client["ids_sha256"] for client in listed["clients"][own]]
+        if (listed["sha256"], ids) != (card.partition_sha256, [card.ids_sha256]):
+            whole = f"{folder} to be a client folder of the partition in {manifest}"
+            raise problem(whole, "one of another partition", _AGAIN)
     # A run writes its states and evidence there, as the user of the SuperNode.
     if not os.access(folder, os.W_OK):
         raise problem(
@@ -459,12 +459,6 @@ def check_data(node: Node) -> str:
         f"client {card.client} of {card.clients}, {counted(card.num_nodes, 'node')}, "
         f"{known:,} labelled, {counted(len(bank.tokens), 'chunk')} of text"
     )
-
-
-def _lists(manifest: Mapping[str, Any], card: ClientCard) -> bool:
-    ids = [client["ids_sha256"] for client in manifest["clients"]]
-    same = manifest["sha256"] == card.partition_sha256
-    return same and ids[card.client : card.client + 1] == [card.ids_sha256]
 
 
 def check_permissions(node: Node) -> str:

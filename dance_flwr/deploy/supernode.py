@@ -14,9 +14,11 @@ from types import SimpleNamespace
 
 from dance_flwr.deploy import prefork
 from dance_flwr.deploy.checks import Status, check_terms, parse_node_config, result_of
+from dance_flwr.deploy.network import parse_address
 from dance_flwr.disk import private_folder
 from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
+from dance_flwr.federation.secagg.signatures import load_key
 
 # Options of Flower's command that are set here: who computes, and where tasks are asked for.
 SETTLED = (
@@ -49,7 +51,7 @@ def run_supernode(
             f"{settled[0]}: expected no option that `dance-flwr supernode` sets itself, found it; "
             "leave it out"
         )
-    _check_terms(arguments)
+    _check_options(arguments)
     prefork.close_memory()
     # Why (decision 29): of mode 0700, so the kernel keeps other users away from both ends. Every
     # user could connect to a port on loopback, and answer there while the node is down.
@@ -96,10 +98,12 @@ def pauses() -> Callable[[float], None]:
     return sleep
 
 
-def _check_terms(arguments: Sequence[str]) -> None:
-    """Refuse terms that are invalid or that no run could meet; print missing ones."""
+def _check_options(arguments: Sequence[str]) -> None:
+    """Refuse terms that no run could meet, and an invalid address or key; print missing terms."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--node-config", default="")
+    parser.add_argument("--superlink", type=parse_address)
+    parser.add_argument("--auth-supernode-private-key", type=lambda path: load_key(Path(path)))
     text = parser.parse_known_args(arguments)[0].node_config
     terms = result_of(lambda: check_terms(parse_node_config(text)))
     if terms.status is Status.PROBLEM:
