@@ -15,7 +15,7 @@ import typer
 
 from dance_flwr.cli import data, deploy, evidence, listing, partition, predict, report, run, site
 from dance_flwr.cli.options import Group
-from dance_flwr.errors import UserError, near
+from dance_flwr.errors import UserError, near, refusal
 from dance_flwr.escaping import escaped, one_line
 from dance_flwr.fingerprint import VERSION
 from dance_flwr.runs.processes import stopping_in_order
@@ -150,8 +150,6 @@ def main() -> None:
     except UserError as error:
         _fail(str(error))
     except OSError as error:
-        from dance_flwr.errors import refusal
-
         if not (line := refusal(error)):
             raise
         _fail(line)

@@ -99,7 +99,11 @@ def run(
     """
     from dance_flwr.config.text import read_values
 
-    check_engine(engine)
+    if engine == "ray" and find_spec("ray") is None:
+        raise UserError(
+            "--engine ray: expected Ray, found none; install it with `pip install "
+            "'dance-flwr[simulation]'`, or leave the option out"
+        )
     keys = {"data": data, "method": method, "rounds": rounds, "clients": clients, "seed": seed}
     keys |= {"out": str(out) if out else None, "overwrite": overwrite or None}
     if resume is not None:
@@ -122,15 +126,6 @@ def run(
     start_run(values, engine, dry_run, track or [], compare or [])
 
 
-def check_engine(engine: str | None) -> None:
-    """Refuse an engine that is not installed."""
-    if engine == "ray" and find_spec("ray") is None:
-        raise UserError(
-            "--engine ray: expected Ray, found none; install it with `pip install "
-            "'dance-flwr[simulation]'`, or leave the option out"
-        )
-
-
 def start_run(
     values: "Mapping[str, Value]",
     engine: str | None = None,
@@ -146,7 +141,6 @@ def start_run(
     engine : as of `run`; dry_run : only print the plan; track : names of trackers
     compare : methods to run after it on the same clients, in this process
     """
-    from dance_flwr.config.paths import check_folder
     from dance_flwr.config.tree import parse
     from dance_flwr.data.prepare import load_new
     from dance_flwr.runs.tracking import check_trackers
@@ -155,7 +149,6 @@ def start_run(
     check_trackers(track)
     METHODS.check(compare, "--compare")
     config, others = parse(values), [parse({**values, "method": name}) for name in compare]
-    check_folder(Path(config.out), "`out`")
     with bar("start"):
         # Before torch is imported, which takes longer than to read a graph without labels.
         graph = None if dry_run else load_new(config)

@@ -73,6 +73,7 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
     """Return what left the clients, who could read it, what never left, and digests of records."""
     every = result["messages"]
     up, down = ([entry for entry in every if entry["way"] == way] for way in (UP, DOWN))
+    records = [f"client {client} {of}" for client, of in result.get("records", {}).items() if of]
 
     def total(of: Sequence[Mapping[str, Any]]) -> str:
         number, length = (sum(entry[name] for entry in of) for name in ("count", "bytes"))
@@ -84,16 +85,9 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
         f"{', '.join(sent(result))}.",
         " ".join(promises(result)),
         NEVER,
-        *_records(result),
+        # Sites compare them with those of their own records.
+        *([f"Digests of the records: {', '.join(records)}. {COMPARE}"] if records else []),
     ]
-
-
-def _records(result: Mapping[str, Any]) -> list[str]:
-    """Return the digests by client, which sites compare with those of their own records."""
-    records = [f"client {client} {of}" for client, of in result.get("records", {}).items() if of]
-    if not records:
-        return []
-    return [f"Digests of the records: {', '.join(records)}. {COMPARE}"]
 
 
 def sent(result: Mapping[str, Any]) -> list[str]:

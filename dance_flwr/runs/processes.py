@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
-import psutil
+if TYPE_CHECKING:  # `dance-flwr --help` needs it not
+    import psutil
 
 
 @contextmanager
@@ -44,8 +46,10 @@ def tool(name: str) -> Path:
     return Path(sys.executable).parent / name
 
 
-def lives(process: psutil.Process) -> bool:
+def lives(process: "psutil.Process") -> bool:
     """Whether a process is neither gone nor a zombie."""
+    import psutil
+
     with suppress(psutil.NoSuchProcess):
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     return False
