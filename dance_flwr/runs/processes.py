@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # `dance-flwr --help` needs it not
+if TYPE_CHECKING:  # `dance-flwr --help` does without
     import psutil
 
 
