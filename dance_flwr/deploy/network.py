@@ -83,7 +83,7 @@ def probe(superlink: str, root_certificates: Path, now: Clock) -> Probe:
         return Probe("", 0, unreached=error)
     found = Probe(host, port)
     try:
-        context, roots = _context(root_certificates)
+        context, roots = tls_context(root_certificates)
         found = replace(found, roots=roots)
         # The gate of a deployment passes this path and Flower's API alone (decision 10).
         url, before = f"https://{superlink}/health", now()
@@ -130,7 +130,8 @@ def parse_address(text: str) -> tuple[str, int]:
     return match[1] or match[2], int(match[3])
 
 
-def _context(root_certificates: Path) -> tuple[ssl.SSLContext, tuple[x509.Certificate, ...]]:
+def tls_context(root_certificates: Path) -> tuple[ssl.SSLContext, tuple[x509.Certificate, ...]]:
+    """Return what trusts a file of certificates, and these; a `UserError` if it has none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # as in Flower's own client
     try:
         content = root_certificates.read_bytes()

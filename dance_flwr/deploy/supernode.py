@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 from dance_flwr.deploy import prefork
 from dance_flwr.deploy.checks import Status, check_terms, parse_node_config, result_of
-from dance_flwr.deploy.network import parse_address
+from dance_flwr.deploy.network import parse_address, tls_context
 from dance_flwr.disk import private_folder
 from dance_flwr.errors import UserError
 from dance_flwr.federation import flower
@@ -99,10 +99,11 @@ def pauses() -> Callable[[float], None]:
 
 
 def _check_options(arguments: Sequence[str]) -> None:
-    """Refuse terms that no run could meet, and an invalid address or key; print missing terms."""
+    """Refuse terms that no run could meet, and an invalid address or file; print missing terms."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--node-config", default="")
     parser.add_argument("--superlink", type=parse_address)
+    parser.add_argument("--root-certificates", type=lambda path: tls_context(Path(path)))
     parser.add_argument("--auth-supernode-private-key", type=lambda path: load_key(Path(path)))
     text = parser.parse_known_args(arguments)[0].node_config
     terms = result_of(lambda: check_terms(parse_node_config(text)))
@@ -115,7 +116,5 @@ def _check_options(arguments: Sequence[str]) -> None:
 def _end_with(tasks: subprocess.Popen[bytes], folder: Path) -> None:
     code = tasks.wait()
     shutil.rmtree(folder, ignore_errors=True)
-    print(
-        f"the process of the ClientApps ended with {code}, so the SuperNode ends", file=sys.stderr
-    )
+    print(f"the process of ClientApps ended with {code}, so the SuperNode ends", file=sys.stderr)
     os._exit(1)
