@@ -56,22 +56,22 @@ def run_supernode(
     # Why (decision 29): of mode 0700, so the kernel keeps other users away from both ends. Every
     # user could connect to a port on loopback, and answer there while the node is down.
     folder = private_folder()
+    of_site = {prefork.SITE: str(site)} if site else {}
     tasks = subprocess.Popen(
         [sys.executable, "-P", "-m", prefork.__name__, str(folder), *accepted],
         # A process with threads must not fork. What the operator has set stays.
-        env={"OPENBLAS_NUM_THREADS": "1"}
-        | os.environ
-        | ({prefork.SITE: str(site)} if site else {}),
+        env={"OPENBLAS_NUM_THREADS": "1"} | os.environ | of_site,
     )
     threading.Thread(target=_end_with, args=(tasks, folder), daemon=True).start()
-    uvicorn = flower.uvicorn
-    server = partial(uvicorn.Config, uds=str(folder / prefork.SOCKET))
+    server = partial(flower.uvicorn.Config, uds=str(folder / prefork.SOCKET))
     prefork.log_rounds()
-    flower.replace("uvicorn", SimpleNamespace(Server=uvicorn.Server, Config=server))
+    flower.replace("uvicorn", SimpleNamespace(Server=flower.uvicorn.Server, Config=server))
     flower.replace("node_time", SimpleNamespace(sleep=pauses()))
     sys.argv = ["flower-supernode", *arguments, "--isolation", "process"]
     try:
         flower.flower_supernode()
+    except KeyboardInterrupt:  # before Flower heeds signals; a thread of its server would go on
+        os._exit(130)  # the other process removes the folder
     finally:
         # As the other process does, where this one is killed.
         shutil.rmtree(folder, ignore_errors=True)

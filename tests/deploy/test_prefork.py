@@ -105,20 +105,28 @@ def supernode(tmp_path):
     stop(process)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_both_processes_end_together_and_leave_nothing(supernode, number):
+@pytest.mark.parametrize(("which", "number"), [(0, "SIGTERM"), (0, "SIGKILL"), (1, "SIGKILL")])
+def test_both_processes_end_together_and_leave_nothing(supernode, which, number):
     process, tasks, folder = supernode
-    process.send_signal(number)
-    process.wait()
+    (process, tasks)[which].send_signal(signal.Signals[number])
+    assert process.wait(60) == 1 or which == 0
     wait_until(lambda: not lives(tasks))
     assert not folder.exists()
 
 
-def test_a_supernode_whose_tasks_nobody_takes_ends(supernode):
-    process, tasks, folder = supernode
-    tasks.kill()
-    assert process.wait(60) == 1
-    assert not folder.exists()
+ENDS_EARLY = """
+import threading, time
+from dance_flwr.deploy import supernode
+def start():
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    raise KeyboardInterrupt
+supernode.flower.flower_supernode = start
+supernode.run_supernode([])
+"""
+
+
+def test_a_supernode_ends_by_a_signal_before_flower_heeds_any():
+    assert subprocess.run([sys.executable, "-c", ENDS_EARLY], timeout=60).returncode == 130
 
 
 def test_its_socket_is_of_its_user_alone_and_a_crash_leaves_no_memory(supernode, tmp_path):
