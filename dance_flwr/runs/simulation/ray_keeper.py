@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
-from dance_flwr.runs.processes import keeper
+from dance_flwr.runs.processes import keeper, lives
 
 VARIABLE = "RAY_TMPDIR"  # Ray's own, for the folder of its sockets and logs
 _QUIET_SECONDS = 2.0  # without any: none is about to be started
@@ -47,7 +47,7 @@ def _users(folder: str, owner: int) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.pid == owner or process.status() == psutil.STATUS_ZOMBIE:
+            if process.pid == owner or not lives(process):
                 continue
             if process.environ().get(VARIABLE) == folder or any(
                 file.path.startswith(f"{folder}/") for file in process.open_files()
