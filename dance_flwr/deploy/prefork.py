@@ -1,6 +1,6 @@
 """Take the tasks of a SuperNode, and run the installed ClientApp for each in a fork.
 
-    python -P -m dance_flwr.deploy.prefork FOLDER [ACCEPTED...]
+    python -P -m dance_flwr.deploy.prefork PARENT FOLDER [ACCEPTED...]
 
 Replaces Flower's `flower-superexec`, which starts a process for every message that imports
 everything, and runs the app of the bundle that the server has sent. Here, one process imports the
@@ -110,11 +110,11 @@ def log_rounds() -> None:
     LOG.addFilter(lambda record: not _OF_A_MESSAGE.match(record.getMessage()))
 
 
-def serve(folder: Path, accepted: Collection[str]) -> None:
-    """Fork for each task of the SuperNode that is the parent process, until that has exited."""
+def serve(parent: int, folder: Path, accepted: Collection[str]) -> None:
+    """Fork for each task of the SuperNode, the process that started this one, until it exits."""
     close_memory()
     log_rounds()
-    parent, server = os.getppid(), os.getpid()
+    server = os.getpid()
     at_work: set[int] = set()
     # From a terminal or a service manager; the SuperNode decides when to stop.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -206,4 +206,4 @@ def _run_task(token: str, server: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), sys.argv[2:])
+    serve(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

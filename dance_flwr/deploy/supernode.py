@@ -58,7 +58,7 @@ def run_supernode(
     folder = private_folder()
     of_site = {prefork.SITE: str(site)} if site else {}
     tasks = subprocess.Popen(
-        [sys.executable, "-P", "-m", prefork.__name__, str(folder), *accepted],
+        [sys.executable, "-P", "-m", prefork.__name__, str(os.getpid()), str(folder), *accepted],
         # A process with threads must not fork. What the operator has set stays.
         env={"OPENBLAS_NUM_THREADS": "1"} | os.environ | of_site,
     )

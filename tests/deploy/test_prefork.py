@@ -114,6 +114,11 @@ def test_both_processes_end_together_and_leave_nothing(supernode, which, number)
     assert not folder.exists()
 
 
+def test_tasks_end_if_their_supernode_ended_before_they_looked(tmp_path):
+    command = [sys.executable, "-P", "-m", prefork.__name__, "1", tmp_path / "own"]
+    assert subprocess.run(command, timeout=30).returncode == 0
+
+
 ENDS_EARLY = """
 import threading, time
 from dance_flwr.deploy import supernode
@@ -186,7 +191,7 @@ tokens = ["task"]
 prefork.load = lambda: None
 prefork.acquire = lambda client: tokens.pop() if tokens else ""
 prefork._run_task = work
-prefork.serve(Path(sys.argv[1]), ())
+prefork.serve(os.getppid(), Path(sys.argv[1]), ())
 """
 SUPERNODE = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:]])"
 

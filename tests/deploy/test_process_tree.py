@@ -64,8 +64,7 @@ class Kernel:
         {}
         kernel.prctl(*values)
 process_tree._LIBC = Kernel()
-command = [sys.executable, "-c", "import time; time.sleep(60)"]
-process_tree.ProcessTree(command, os.environ, home, home / "log")
+process_tree.ProcessTree(["/bin/sleep", "60"], os.environ, home, home / "log")
 os.kill(parent, signal.SIGKILL)
 """
 EARLY = "os.kill(parent, signal.SIGKILL)\n        while os.getppid() == parent: time.sleep(0.01)"

@@ -122,9 +122,7 @@ def test_a_checkpoint_whose_digest_was_made_again_is_refused(stopped, run, monke
     assert "\n" not in str(error.value) and not (folder / RESULT).is_file()
 
 
-def test_who_has_not_the_key_of_a_deployment_is_told_how_to_resume_it(
-    stopped, monkeypatch, tmp_path
-):
+def test_who_lacks_the_key_of_a_deployment_is_told_how_to_resume(stopped, monkeypatch, tmp_path):
     """`deploy run` submits, and `deploy serve`, which has the key, resumes."""
     folder, _ = stopped
     checkpoint = Checkpoint.load(folder)

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support.processes import free_port
+from support.processes import free_port, wait_until
 
 from dance_flwr.config.text import toml_value
 from dance_flwr.data.prepare import prepare
@@ -103,10 +103,7 @@ def test_another_user_finds_no_door_of_a_supernode(tmp_path):
     environment = flower_environment(tmp_path)
     process = ProcessTree(command, environment, tmp_path, tmp_path / "log")
     try:
-        deadline = time.monotonic() + 60
-        while "Uvicorn running" not in (log := (tmp_path / "log").read_text()):
-            assert time.monotonic() < deadline, log
-            time.sleep(0.2)
+        wait_until(lambda: "Uvicorn running" in (tmp_path / "log").read_text())
         found = doors(process)
         assert knock(found, os.getuid())  # its own user does
         assert knock(found, NOBODY) == []
